@@ -20,7 +20,7 @@ fn successful_output(command: &mut Command) -> String {
 
 #[cfg(feature = "axum")]
 #[test]
-fn outbound_client_gets_no_refusal() {
+fn outbound_client_receives_no_rejection() {
     let text = output_of(env!("CARGO_BIN_EXE_outbound_client"));
     assert!(text.contains("behind the layer: 0 refused"), "{text}");
     assert!(!text.contains("without a limiter: 0 refused"), "{text}");

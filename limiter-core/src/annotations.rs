@@ -45,23 +45,23 @@ pub struct Annotation(pub(crate) &'static RegisteredAnnotation);
 ///     Ok(format!("{user} found nothing"))
 /// }
 ///
-/// for site in annotations() {
-///     println!("{site}"); // catalogue: … (src/search.rs:12), key "user:{user}", token bucket: …
+/// for annotation in annotations() {
+///     println!("{annotation}"); // catalogue: … (src/search.rs:12), key "user:{user}", token bucket: …
 /// }
-/// let site = annotations().into_iter().find(|site| site.name() == "catalogue").unwrap();
-/// assert!(site.function().ends_with("::search") && site.line() > 1);
-/// assert_eq!(site.key(), Some("user:{user}"));
-/// assert_eq!(site.policy()?.quota().whole(), 20);
+/// let annotation = annotations().into_iter().find(|annotation| annotation.name() == "catalogue").unwrap();
+/// assert!(annotation.function().ends_with("::search") && annotation.line() > 1);
+/// assert_eq!(annotation.key(), Some("user:{user}"));
+/// assert_eq!(annotation.policy()?.quota().whole(), 20);
 /// # Ok::<(), limiter_core::ConfigError>(())
 /// ```
 #[must_use]
 pub fn annotations() -> Vec<Annotation> {
-    let mut sites: Vec<Annotation> = inventory::iter::<RegisteredAnnotation>
+    let mut annotations: Vec<Annotation> = inventory::iter::<RegisteredAnnotation>
         .into_iter()
         .map(Annotation)
         .collect();
-    sites.sort_by_key(|site| (site.file(), site.line(), site.name()));
-    sites
+    annotations.sort_by_key(|annotation| (annotation.file(), annotation.line(), annotation.name()));
+    annotations
 }
 
 impl Annotation {
@@ -150,6 +150,6 @@ impl fmt::Display for Annotation {
 
 impl fmt::Debug for Annotation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Site({self})")
+        write!(f, "Annotation({self})")
     }
 }

@@ -187,8 +187,8 @@ impl Backend {
         }
     }
 
-    /// As [`change`](Self::change), with costs in the numbers of the policy before its change in
-    /// proportion.
+    /// Refunds or charges costs that were recorded before the policy was
+    /// [changed in proportion](Policy::is_scaled), converted to the quota of the current policy.
     pub(crate) async fn change_in_proportion(
         &self,
         request: &DecisionRequest<'_>,
@@ -201,8 +201,7 @@ impl Backend {
         }
     }
 
-    /// As [`change`](Self::change), of the share from which this replica decided during an outage
-    /// of Redis.
+    /// Refunds or charges the share from which this replica decided during an outage of Redis.
     pub(crate) fn change_share(
         &self,
         request: &DecisionRequest<'_>,
@@ -250,12 +249,12 @@ impl Backend {
     /// blocked, if it is.
     pub(crate) async fn count_denial(
         &self,
-        punishing: &PenaltyLimits,
+        penalty_limits: &PenaltyLimits,
         limit: &LimitRequest<'_>,
         left: Duration,
     ) -> Option<u64> {
         match self {
-            Self::Memory(memory) => memory.count_denial(punishing, limit),
+            Self::Memory(memory) => memory.count_denial(penalty_limits, limit),
             #[cfg(feature = "redis")]
             Self::Redis(redis) => redis.count_denial(limit, left).await,
         }

@@ -181,8 +181,8 @@ enum CheckProgress<'a> {
 impl<'a, P: PolicyRef + 'a> Future for CheckFuture<'a, P> {
     type Output = Result<Decision, Rejection>;
 
-    /// The check is read where it is, and the decision is written where the caller wants it: moving
-    /// either takes longer than deciding.
+    /// Reads the check in place and writes the decision to the place of the caller: a move of
+    /// either takes longer than the decision.
     #[inline]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
@@ -216,7 +216,7 @@ impl<'a, P: PolicyRef + 'a> CheckFuture<'a, P> {
         context: &mut Context<'_>,
         charge: Option<LimitCharge>,
     ) -> Poll<Result<Decision, Rejection>> {
-        #[expect(clippy::panic, reason = "a future must not be polled after its end")]
+        #[expect(clippy::panic, reason = "a future must not be polled after completion")]
         let mut query = match mem::replace(&mut self.progress, CheckProgress::Finished) {
             CheckProgress::NotStarted => {
                 let mut query = None;

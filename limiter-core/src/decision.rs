@@ -33,7 +33,7 @@ pub struct Decision {
     pub(crate) store_error: Option<Box<StoreError>>,
     pub(crate) allowed: bool,
     pub(crate) origin: Origin,
-    pub(crate) marks: DecisionFlags,
+    pub(crate) flags: DecisionFlags,
     pub(crate) parts: Participations,
 }
 
@@ -54,13 +54,13 @@ impl SingleOutcome {
         Decision {
             limits: OneOrMany::One(LimitOutcome {
                 policy: CachedPolicy::new(policy),
-                standing: self.result,
+                result: self.result,
             }),
             decided_at: self.decided_at,
             store_error: None,
             allowed: self.fits,
             origin: self.origin,
-            marks: DecisionFlags::default(),
+            flags: DecisionFlags::default(),
             parts: Participations::default(),
         }
     }
@@ -103,7 +103,7 @@ impl Decision {
             store_error: None,
             allowed: true,
             origin,
-            marks: DecisionFlags::default(),
+            flags: DecisionFlags::default(),
             parts: Participations::default(),
         }
     }
@@ -119,7 +119,7 @@ impl Decision {
     /// [`Enforcement::Enforce`](crate::Enforcement::Enforce) would deny or reject it.
     #[must_use]
     pub fn would_deny(&self) -> bool {
-        self.marks.has(DecisionFlags::WOULD_DENY)
+        self.flags.has(DecisionFlags::WOULD_DENY)
     }
 
     /// Returns whether a [`Penalty`](crate::penalty::Penalty) blocks the key.
@@ -127,7 +127,7 @@ impl Decision {
     /// has capacity, whichever is later.
     #[must_use]
     pub fn is_blocked(&self) -> bool {
-        self.marks.has(DecisionFlags::BLOCKED)
+        self.flags.has(DecisionFlags::BLOCKED)
     }
 
     /// Returns whether the call was denied and proceeds in degraded form
@@ -135,7 +135,7 @@ impl Decision {
     /// reason.
     #[must_use]
     pub fn is_degraded(&self) -> bool {
-        self.marks.has(DecisionFlags::DEGRADED)
+        self.flags.has(DecisionFlags::DEGRADED)
     }
 
     /// Returns the outcome of each limit, in the order of the request. It is empty when the call

@@ -1,4 +1,15 @@
-//! Policies: the limits and their parameters. Every `Policy` is valid.
+//! Policies: the limits and their parameters.
+//!
+//! A policy is read by each call and shared by many threads, and its name, escaped name and
+//! identity prefix are part of each stored state. [`Policy`] is therefore an immutable handle with
+//! all derived values, which builders compute once ([`constructors`]). A change creates another
+//! policy, which the next call uses.
+//!
+//! Invariants: every `Policy` is valid, so that decisions validate only keys and costs. This module
+//! has no clock, no store and no Redis. Rarely used options are behind one pointer, which plain
+//! calls test alone.
+//!
+//! Tests: `tests/contract/policies.rs`, `tests/properties`.
 
 mod algorithm;
 mod builder;
@@ -271,8 +282,8 @@ impl Policy {
         Some(&self.extras()?.reported)
     }
 
-    pub(crate) fn punishing(&self) -> Option<&PenaltyLimits> {
-        self.extras()?.punishing.as_ref()
+    pub(crate) fn penalty_limits(&self) -> Option<&PenaltyLimits> {
+        self.extras()?.penalty_limits.as_ref()
     }
 
     /// The text that `write` returned the first time. One caller in the program may use it.

@@ -250,7 +250,7 @@ impl RedisStore {
             }
             self.eviction.check_policy(&node).await;
         }
-        crate::redis::preflight::try_out(&self.route, &self.namespace, &self.clock).await
+        crate::redis::preflight::check_permissions(&self.route, &self.namespace, &self.clock).await
     }
 }
 

@@ -233,13 +233,13 @@ impl<'a> DecisionRequest<'a> {
 
     /// Converts a store's verdict into a decision.
     pub(crate) fn decision(&self, mut verdict: Verdict, origin: Origin) -> Decision {
-        let marks = match &*self.limits {
+        let flags = match &*self.limits {
             [_] => DecisionFlags::default(),
             limits => apply_blocks(limits, &mut verdict.outcomes),
         };
         let outcome_of = |(limit, outcome): (&ValidatedLimit<'_>, &StepOutcome)| LimitOutcome {
             policy: CachedPolicy::new(limit.policy),
-            standing: StepResult::Computed(*outcome),
+            result: StepResult::Computed(*outcome),
         };
         let limits = match (&*self.limits, &*verdict.outcomes) {
             // Nearly all requests have one limit, which needs no allocation.
@@ -252,7 +252,7 @@ impl<'a> DecisionRequest<'a> {
             decided_at: verdict.decided_at,
             origin,
             store_error: None,
-            marks,
+            flags,
             parts: Participations::default(),
         }
     }
@@ -298,18 +298,18 @@ fn apply_blocks(limits: &[ValidatedLimit<'_>], outcomes: &mut SmallVec<[StepOutc
     let Some(requested) = limits.iter().position(|limit| limit.blocks.is_some()) else {
         return DecisionFlags::default();
     };
-    let mut marks = DecisionFlags::default();
+    let mut flags = DecisionFlags::default();
     for (limit, block) in limits.iter().zip(outcomes.clone()) {
         if let Some(number) = limit.blocks {
             if !block.fits {
                 if let Some(outcome) = outcomes.get_mut(number) {
                     *outcome = outcome.blocked_for(block.retry_after);
-                    marks = DecisionFlags::BLOCKED;
+                    flags = DecisionFlags::BLOCKED;
                 }
             }
         }
     }
     // The blocks come last.
     outcomes.truncate(requested);
-    marks
+    flags
 }

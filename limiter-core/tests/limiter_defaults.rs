@@ -92,7 +92,7 @@ impl Own {
     }
 
     /// A policy whose calls are evaluated with settings outside of the store.
-    fn punishing(self, name: &str) -> Policy {
+    fn penalized(self, name: &str) -> Policy {
         let bucket = Policy::token_bucket(name).capacity(2).rate("1/h");
         let penalty = Penalty::after(3, secs(60)).block_for(secs(3_600)).unwrap();
         self.apply(bucket.penalty(penalty)).build().unwrap()
@@ -136,7 +136,7 @@ impl Entry {
                 let both = [LimitRequest::new(policy, KEY), LimitRequest::new(second, KEY)];
                 decides(limits.check_all(both)).await
             }
-            Self::CheckWithPenalty => decides(limits.check(&own.punishing("p"), KEY)).await,
+            Self::CheckWithPenalty => decides(limits.check(&own.penalized("p"), KEY)).await,
             Self::Peek => decides(limits.peek(policy, KEY)).await,
             Self::Acquire => passes(limits.acquire(policy, KEY).timeout(Duration::ZERO)).await,
             Self::Wait => passes(limits.acquire(policy, KEY).timeout(secs(60))).await,

@@ -103,7 +103,7 @@ async fn blocks_agree_in_process_and_redis_on_random_traces() {
             [Kind::Memory, Kind::Standalone].map(|kind| Subject::without_deny_cache(kind, clock.clone()));
         let block = random.u32(1..4_000_000);
         let penalty = format!("1 in 1s: {block}us");
-        let punishing = [
+        let penalized = [
             Policy::token_bucket("a")
                 .capacity(2)
                 .rate("3/2s")
@@ -124,21 +124,21 @@ async fn blocks_agree_in_process_and_redis_on_random_traces() {
             if random.bool() {
                 clock.advance(support::micros(random.u64(..1_500_000)));
             }
-            let checked: Vec<_> = punishing.iter().filter(|_| random.bool()).collect();
+            let checked: Vec<_> = penalized.iter().filter(|_| random.bool()).collect();
             let (cost, kind) = (random.u32(..3), random.u32(..20));
             let mut answers = Vec::new();
             for subject in &subjects {
                 let requests = checked.iter().map(|policy| (*policy, KEY));
                 let answer = match kind {
                     0 => {
-                        subject.limits.reset(&punishing[0], KEY).await.unwrap();
+                        subject.limits.reset(&penalized[0], KEY).await.unwrap();
                         continue;
                     }
                     1..5 => subject.limits.peek_all(requests).cost(cost).await,
                     _ => subject.limits.check_all(requests).cost(cost).await,
                 };
                 let mut until = Vec::new();
-                for policy in &punishing {
+                for policy in &penalized {
                     until.push(subject.limits.blocked_until(policy, KEY).await.unwrap());
                 }
                 answers.push((facts(answer), until));

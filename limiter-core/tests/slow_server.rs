@@ -15,7 +15,7 @@ const CALLS: u32 = 2_000;
 const INTERVAL: Duration = Duration::from_micros(500);
 /// The calls of the first deadline and of the time in which five of them exceed it (30), and those
 /// that the operating system delays.
-const MOST_DELAYED: usize = 60;
+const MAX_DELAYED: usize = 60;
 
 fn policy(name: &str, deadline: Duration) -> Policy {
     let policy = Policy::token_bucket(name).capacity(1_000_000).rate(1);
@@ -66,13 +66,13 @@ async fn delayed_calls(fail: impl FnOnce(&RedisServer, &Proxy)) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slow_server_does_not_delay_each_call() {
     let delayed = delayed_calls(|_, proxy| proxy.set_delay(millis(30))).await;
-    assert!(delayed <= MOST_DELAYED, "{delayed} calls");
+    assert!(delayed <= MAX_DELAYED, "{delayed} calls");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stopped_server_does_not_delay_each_call() {
     let delayed = delayed_calls(|server, _| server.pause()).await;
-    assert!(delayed <= MOST_DELAYED, "{delayed} calls");
+    assert!(delayed <= MAX_DELAYED, "{delayed} calls");
 }
 
 #[tokio::test]

@@ -22,7 +22,7 @@ fn limiter(url: &str, configure: impl FnOnce(RedisBuilder) -> RedisBuilder) -> R
 }
 
 /// The error of a call; it is returned within its deadline.
-async fn refusal(limits: &Limiter) -> String {
+async fn rejection_text(limits: &Limiter) -> String {
     let deadline = Duration::from_millis(900);
     let policy = Policy::token_bucket("p").capacity(100).rate(1).deadline(deadline);
     let policy = policy.on_store_failure(OnStoreFailure::Error).build().unwrap();
@@ -59,7 +59,7 @@ async fn plain_url_of_tls_port_suggests_tls_scheme() {
         return;
     };
     let limits = limiter(&url.replace("rediss://", "redis://"), |builder| builder).unwrap();
-    let reason = refusal(&limits).await;
+    let reason = rejection_text(&limits).await;
     assert!(
         reason.contains("if this port expects TLS, write rediss:// in place of redis://"),
         "{reason}"
@@ -100,7 +100,7 @@ async fn server_with_untrusted_certificate_is_rejected() {
     };
     let other = Authority::new();
     let limits = limiter(&url, |builder| builder.root_certificate(other.certificate())).unwrap();
-    let result = refusal(&limits).await;
+    let result = rejection_text(&limits).await;
     assert!(result.contains("certificate"), "{result}");
     assert!(result.contains("localhost"), "{result}");
     assert!(limits.ready().await.is_err());
@@ -114,7 +114,7 @@ async fn server_with_other_name_is_rejected() {
         return;
     };
     let limits = limiter(&url, |builder| builder.root_certificate(authority.certificate())).unwrap();
-    let result = refusal(&limits).await;
+    let result = rejection_text(&limits).await;
     assert!(result.contains("not valid for name"), "{result}");
 }
 
@@ -138,7 +138,7 @@ async fn client_certificate_is_sent_on_request() {
         "{shown}"
     );
 
-    let result = refusal(&limiter(&url, trusting).unwrap()).await;
+    let result = rejection_text(&limiter(&url, trusting).unwrap()).await;
     assert!(result.to_lowercase().contains("certificate"), "{result}");
 }
 
@@ -176,7 +176,7 @@ async fn server_without_tls_is_rejected_within_deadline() {
     let authority = Authority::new();
     let url = server.url().replace("redis://", "rediss://");
     let limits = limiter(&url, |builder| builder.root_certificate(authority.certificate())).unwrap();
-    let result = refusal(&limits).await;
+    let result = rejection_text(&limits).await;
     assert!(result.contains("TLS handshake timed out"), "{result}");
 }
 

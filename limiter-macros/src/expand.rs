@@ -79,7 +79,7 @@ impl LimitedFn {
             .limits
             .iter()
             .enumerate()
-            .map(|(index, limit)| self.site(index, limit, private));
+            .map(|(index, limit)| self.annotation_entry(index, limit, private));
         let names = self.by_reference();
         let (reporter, function) = (local("__LIMITER_REPORTER"), self.path());
         let limiter = match &self.limiter {

@@ -16,8 +16,8 @@ use crate::units::{Amount, parse_duration};
     message = "`{Self}` cannot be a key",
     label = "this is no key",
     note = "a key is anything that implements `Display`, or a `limiter_core::Key`;",
-    note = "for an `Option`, write `key = x.as_deref().unwrap_or(\"anonymous\")`, or `when = x.is_some()` and the key of \
-            what is there"
+    note = "for an `Option`, write `key = x.as_deref().unwrap_or(\"anonymous\")`, or `when = x.is_some()` with a \
+            key of the contained value"
 )]
 pub trait ToKey {
     /// Returns the key, without moving the value. A value that is no key is displayed in `buffer`.

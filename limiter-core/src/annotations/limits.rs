@@ -45,7 +45,7 @@ impl Limiter {
     /// annotations of this name have keys with different parts.
     pub fn annotation(&self, name: &str) -> Result<AnnotationLimit<'_>, ConfigError> {
         let all = annotations();
-        let mut named = all.iter().filter(|site| site.name() == name);
+        let mut named = all.iter().filter(|annotation| annotation.name() == name);
         let Some(first) = named.next() else {
             return Err(ConfigError::invalid(
                 "annotation",
@@ -59,7 +59,7 @@ impl Limiter {
         }
         Ok(AnnotationLimit {
             limiter: self,
-            site: *first,
+            annotation: *first,
         })
     }
 
@@ -96,14 +96,14 @@ impl Limiter {
 /// block, else a reference to the list of annotations.
 fn expected_in_place_of(name: &str, all: &[Annotation]) -> String {
     const MOST: usize = 8;
-    let is_of_block = |site: &&Annotation| {
-        let method = site.name().strip_prefix(name);
+    let is_of_block = |annotation: &&Annotation| {
+        let method = annotation.name().strip_prefix(name);
         method.is_some_and(|method| method.starts_with("::"))
     };
     let mut methods: Vec<String> = all
         .iter()
         .filter(is_of_block)
-        .map(|site| format!("`{}`", site.name()))
+        .map(|annotation| format!("`{}`", annotation.name()))
         .collect();
     methods.sort();
     methods.dedup();
@@ -127,7 +127,7 @@ fn is_as(one: &RegisteredAnnotation, other: &RegisteredAnnotation) -> bool {
 #[derive(Clone, Debug)]
 pub struct AnnotationLimit<'a> {
     limiter: &'a Limiter,
-    site: Annotation,
+    annotation: Annotation,
 }
 
 impl<'a> AnnotationLimit<'a> {
@@ -145,7 +145,7 @@ impl<'a> AnnotationLimit<'a> {
     /// arguments of a call or is not configured.
     pub fn key<P: Display>(&self, parts: impl IntoIterator<Item = P>) -> Result<KeyLimit<'a>, ConfigError> {
         let parts: Vec<String> = parts.into_iter().map(|part| part.to_string()).collect();
-        let RegisteredAnnotation { name, key, group, .. } = self.site.0;
+        let RegisteredAnnotation { name, key, group, .. } = self.annotation.0;
         self.budget(place(name, key, group.as_ref(), &parts)?)
     }
 
@@ -169,11 +169,15 @@ impl<'a> AnnotationLimit<'a> {
     }
 
     fn budget(&self, key: Key<'static>) -> Result<KeyLimit<'a>, ConfigError> {
-        let policy = match self.site.0.policy {
-            AnnotationPolicy::Named => self.limiter.policy(self.site.name(), &key).map_err(|_| {
-                ConfigError::invalid("annotation", self.site.name(), "one whose policy is configured")
+        let policy = match self.annotation.0.policy {
+            AnnotationPolicy::Named => self.limiter.policy(self.annotation.name(), &key).map_err(|_| {
+                ConfigError::invalid(
+                    "annotation",
+                    self.annotation.name(),
+                    "one whose policy is configured",
+                )
             })?,
-            AnnotationPolicy::Fixed(_) | AnnotationPolicy::Computed => self.site.policy()?,
+            AnnotationPolicy::Fixed(_) | AnnotationPolicy::Computed => self.annotation.policy()?,
         };
         Ok(KeyLimit {
             limiter: self.limiter,

@@ -36,14 +36,14 @@ use crate::registry::PolicyRegistry;
 ///
 /// [`ConfigError::Annotations`] with one line for each error.
 pub fn verify_annotations() -> Result<(), ConfigError> {
-    let sites = || inventory::iter::<RegisteredAnnotation>.into_iter().copied();
-    let mut errors = errors(sites());
+    let annotations = || inventory::iter::<RegisteredAnnotation>.into_iter().copied();
+    let mut errors = errors(annotations());
     let limiter = context::installed();
     if !limiter.as_ref().is_some_and(Limiter::is_standalone_only) {
-        errors.extend(apart(sites()));
+        errors.extend(apart(annotations()));
     }
     if let Some(limiter) = &limiter {
-        errors.extend(misnamed(sites(), limiter.registry()));
+        errors.extend(misnamed(annotations(), limiter.registry()));
     }
     if errors.is_empty() {
         Ok(())
@@ -52,25 +52,31 @@ pub fn verify_annotations() -> Result<(), ConfigError> {
     }
 }
 
-fn errors(sites: impl Iterator<Item = RegisteredAnnotation>) -> Vec<String> {
+fn errors(annotations: impl Iterator<Item = RegisteredAnnotation>) -> Vec<String> {
     let mut by_name: BTreeMap<&str, Vec<(RegisteredAnnotation, Option<Policy>)>> = BTreeMap::new();
     let mut errors = Vec::new();
-    for site in sites {
-        let policy = match site.policy {
+    for annotation in annotations {
+        let policy = match annotation.policy {
             AnnotationPolicy::Fixed(policy) => policy(),
             AnnotationPolicy::Computed | AnnotationPolicy::Named => {
-                by_name.entry(site.name).or_default().push((site, None));
+                by_name
+                    .entry(annotation.name)
+                    .or_default()
+                    .push((annotation, None));
                 continue;
             }
         };
         let policy = policy
-            .inspect_err(|error| errors.push(format!("{}: {error}", place(&site))))
+            .inspect_err(|error| errors.push(format!("{}: {error}", place(&annotation))))
             .ok();
-        errors.extend(policy.as_ref().and_then(|policy| excess(&site, policy)));
-        by_name.entry(site.name).or_default().push((site, policy));
+        errors.extend(policy.as_ref().and_then(|policy| excess(&annotation, policy)));
+        by_name
+            .entry(annotation.name)
+            .or_default()
+            .push((annotation, policy));
     }
-    for (name, sites) in by_name {
-        let Some(((first, first_policy), others)) = sites.split_first() else {
+    for (name, annotations) in by_name {
+        let Some(((first, first_policy), others)) = annotations.split_first() else {
             continue;
         };
         for (other, policy) in others {
@@ -95,41 +101,45 @@ fn errors(sites: impl Iterator<Item = RegisteredAnnotation>) -> Vec<String> {
 
 /// Returns an error for each annotation whose named policy is not in the registry, or has the wrong
 /// kind.
-fn misnamed(sites: impl Iterator<Item = RegisteredAnnotation>, registry: &PolicyRegistry) -> Vec<String> {
-    let by_name =
-        |site: &RegisteredAnnotation| matches!(site.policy, AnnotationPolicy::Named) && !site.limiter;
-    let error = |site: RegisteredAnnotation| {
-        let Some(entry) = registry.get(site.name) else {
+fn misnamed(
+    annotations: impl Iterator<Item = RegisteredAnnotation>,
+    registry: &PolicyRegistry,
+) -> Vec<String> {
+    let by_name = |annotation: &RegisteredAnnotation| {
+        matches!(annotation.policy, AnnotationPolicy::Named) && !annotation.limiter
+    };
+    let error = |annotation: RegisteredAnnotation| {
+        let Some(entry) = registry.get(annotation.name) else {
             let message = format!(
                 "{}: no policy is called `{}` in the limiter's registry, expected {}",
-                place(&site),
-                site.name,
+                place(&annotation),
+                annotation.name,
                 names_of(registry)
             );
             return Some(message).filter(|_| !registry.awaits_redis());
         };
         let policy = entry.policy();
-        let misfit = (policy.is_concurrency() != site.held).then(|| {
-            let expected = match site.held {
+        let misfit = (policy.is_concurrency() != annotation.held).then(|| {
+            let expected = match annotation.held {
                 true => "a concurrency policy, or a rate limiter attribute",
                 false => "a rate policy, or `#[concurrency_limiter]`",
             };
             format!(
                 "{}: the limiter's registry has {policy}, expected {expected}",
-                place(&site)
+                place(&annotation)
             )
         });
-        misfit.or_else(|| excess(&site, policy))
+        misfit.or_else(|| excess(&annotation, policy))
     };
-    sites.filter(by_name).filter_map(error).collect()
+    annotations.filter(by_name).filter_map(error).collect()
 }
 
 /// Returns the error of a constant `need` that the policy never admits.
-fn excess(site: &RegisteredAnnotation, policy: &Policy) -> Option<String> {
-    let (need, quota) = (site.need?().ok()?, policy.quota());
+fn excess(annotation: &RegisteredAnnotation, policy: &Policy) -> Option<String> {
+    let (need, quota) = (annotation.need?().ok()?, policy.quota());
     (need > quota).then(|| {
-        let site = place(site);
-        format!("{site}: `need` is {need}, above the quota of {quota} of {policy}, so that no call would ever be allowed")
+        let place = place(annotation);
+        format!("{place}: `need` is {need}, above the quota of {quota} of {policy}, so that no call would ever be allowed")
     })
 }
 
@@ -146,35 +156,40 @@ fn names_of(registry: &PolicyRegistry) -> String {
 
 /// Returns an error for each function whose limits a cluster cannot decide together. Concurrency
 /// limits are not part of that decision.
-fn apart(sites: impl Iterator<Item = RegisteredAnnotation>) -> Vec<String> {
+fn apart(annotations: impl Iterator<Item = RegisteredAnnotation>) -> Vec<String> {
     let mut by_function: BTreeMap<(&str, &str, u32), (RegisteredAnnotation, BTreeSet<&str>)> =
         BTreeMap::new();
-    for site in sites.filter(|site| !site.held) {
+    for annotation in annotations.filter(|annotation| !annotation.held) {
         // A limiter that the function names may accept limits of different groups.
-        if let (KeyTemplate::Template { text: key, .. }, None, false) = (site.key, site.group, site.limiter) {
+        if let (KeyTemplate::Template { text: key, .. }, None, false) =
+            (annotation.key, annotation.group, annotation.limiter)
+        {
             // Two functions with one path (in different impls) have different lines.
-            let function = (site.function, site.file, site.function_line);
+            let function = (annotation.function, annotation.file, annotation.function_line);
             let (_, keys) = by_function
                 .entry(function)
-                .or_insert_with(|| (site, BTreeSet::new()));
+                .or_insert_with(|| (annotation, BTreeSet::new()));
             keys.insert(key);
         }
     }
     let apart = by_function.into_values().filter(|(_, keys)| keys.len() > 1);
-    let error = |(site, keys): (RegisteredAnnotation, BTreeSet<&str>)| {
+    let error = |(annotation, keys): (RegisteredAnnotation, BTreeSet<&str>)| {
         let keys: Vec<String> = keys.iter().map(|key| format!("\"{key}\"")).collect();
         format!(
             "{}: its limits are one decision, but have the keys {}, expected the same key, or the same `group = …` in \
              every attribute, or a limiter that is `standalone_only()`",
-            place(&site),
+            place(&annotation),
             keys.join(" and ")
         )
     };
     apart.map(error).collect()
 }
 
-fn place(site: &RegisteredAnnotation) -> String {
-    format!("{} ({}:{})", site.function, site.file, site.line)
+fn place(annotation: &RegisteredAnnotation) -> String {
+    format!(
+        "{} ({}:{})",
+        annotation.function, annotation.file, annotation.line
+    )
 }
 
 #[cfg(test)]
@@ -194,7 +209,7 @@ mod tests {
         Policy::token_bucket("mail").capacity(0).rate(1).build()
     }
 
-    const SITE: RegisteredAnnotation = RegisteredAnnotation {
+    const ANNOTATION: RegisteredAnnotation = RegisteredAnnotation {
         name: "mail",
         function: "a::send",
         file: "a.rs",
@@ -213,7 +228,7 @@ mod tests {
     fn need_above_the_quota_is_an_error() {
         const NEEDS_SIX: RegisteredAnnotation = RegisteredAnnotation {
             need: Some(|| Ok(Amount::from_thousandths(6_000))),
-            ..SITE
+            ..ANNOTATION
         };
         let found = errors([NEEDS_SIX].into_iter());
         assert!(
@@ -245,7 +260,7 @@ mod tests {
         let with = |key| RegisteredAnnotation {
             name: "other",
             key,
-            ..SITE
+            ..ANNOTATION
         };
         let of = |text| with(template(text));
         let placed = [
@@ -259,13 +274,13 @@ mod tests {
             },
             with(KeyTemplate::Computed),
         ];
-        assert!(apart([SITE, of("{to}")].into_iter().chain(placed)).is_empty());
+        assert!(apart([ANNOTATION, of("{to}")].into_iter().chain(placed)).is_empty());
         let elsewhere = RegisteredAnnotation {
             function_line: 9,
             ..of("{tenant}")
         };
-        assert!(apart([SITE, elsewhere].into_iter()).is_empty());
-        let found = apart([SITE, of(""), of("{tenant}")].into_iter());
+        assert!(apart([ANNOTATION, elsewhere].into_iter()).is_empty());
+        let found = apart([ANNOTATION, of(""), of("{tenant}")].into_iter());
         assert_eq!(found.len(), 1);
         assert!(
             found[0].contains(r#"have the keys "" and "{tenant}" and "{to}", expected the same key"#),
@@ -286,9 +301,9 @@ mod tests {
             name,
             held,
             policy: AnnotationPolicy::Named,
-            ..SITE
+            ..ANNOTATION
         };
-        let message = |site: RegisteredAnnotation| misnamed([site].into_iter(), &registry);
+        let message = |annotation: RegisteredAnnotation| misnamed([annotation].into_iter(), &registry);
         assert_eq!(message(named("mail", false)), Vec::<String>::new());
         assert_eq!(message(named("export", true)), Vec::<String>::new());
         assert_eq!(
@@ -319,15 +334,15 @@ mod tests {
 
     #[test]
     fn shared_budget_needs_intention_and_equal_limits() {
-        let found = |sites: &[RegisteredAnnotation]| errors(sites.iter().copied());
+        let found = |annotations: &[RegisteredAnnotation]| errors(annotations.iter().copied());
         let other = RegisteredAnnotation {
             function: "b::send",
             file: "b.rs",
-            ..SITE
+            ..ANNOTATION
         };
         assert_eq!(
             found(&[
-                SITE,
+                ANNOTATION,
                 other,
                 RegisteredAnnotation {
                     policy: AnnotationPolicy::Computed,
@@ -338,7 +353,7 @@ mod tests {
         );
         assert!(
             found(&[
-                SITE,
+                ANNOTATION,
                 RegisteredAnnotation {
                     policy: AnnotationPolicy::Fixed(six),
                     ..other
@@ -348,7 +363,7 @@ mod tests {
         );
         assert!(
             found(&[
-                SITE,
+                ANNOTATION,
                 RegisteredAnnotation {
                     shared: false,
                     ..other
@@ -359,13 +374,13 @@ mod tests {
         assert!(
             found(&[RegisteredAnnotation {
                 policy: AnnotationPolicy::Fixed(none),
-                ..SITE
+                ..ANNOTATION
             }])[0]
                 .contains("capacity is `0`")
         );
         assert!(
             found(&[
-                SITE,
+                ANNOTATION,
                 RegisteredAnnotation {
                     name: "other",
                     ..other

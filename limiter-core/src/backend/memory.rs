@@ -123,16 +123,20 @@ impl MemoryBackend {
     }
 
     /// Counts a denial. Returns the microseconds for which the key is blocked, if it is.
-    pub(super) fn count_denial(&self, punishing: &PenaltyLimits, limit: &LimitRequest<'_>) -> Option<u64> {
+    pub(super) fn count_denial(
+        &self,
+        penalty_limits: &PenaltyLimits,
+        limit: &LimitRequest<'_>,
+    ) -> Option<u64> {
         let key = Key::from(limit.key()).bounded();
-        let counting = DecisionRequest::counting(punishing, &key, 1);
+        let counting = DecisionRequest::counting(penalty_limits, &key, 1);
         let counted = self.store.decide_now(&counting).and_then(|counted| {
             if counted.denials_left() > 0 {
                 return Ok(None);
             }
             let blocked = self
                 .store
-                .decide_now(&DecisionRequest::blocking(punishing, &key))?;
+                .decide_now(&DecisionRequest::blocking(penalty_limits, &key))?;
             // Counting starts again after the block.
             self.reset(&counting);
             Ok(Some(blocked.blocked_for()))

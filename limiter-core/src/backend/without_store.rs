@@ -35,7 +35,7 @@ pub(crate) fn without_store(
         decided_at: now,
         origin,
         store_error: Some(Box::new(error)),
-        marks: DecisionFlags::default(),
+        flags: DecisionFlags::default(),
         parts: Participations::default(),
     })
 }

@@ -174,7 +174,7 @@ impl AcquireDetached<'_> {
         let (decision, backing) = acquire.await?.into_parts();
         #[cfg_attr(
             not(feature = "redis"),
-            expect(unused_mut, reason = "only Redis tells another time")
+            expect(unused_mut, reason = "only Redis has another clock")
         )]
         let mut expires_at = limiter.now().after(lease);
         match backing {

@@ -124,7 +124,7 @@ impl Allowed {
         let mut decision = self.into_decision();
         if decision.is_degraded() {
             decision.allowed = false;
-            decision.marks = decision.marks.without(DecisionFlags::DEGRADED);
+            decision.flags = decision.flags.without(DecisionFlags::DEGRADED);
         }
         decision.require()
     }
@@ -137,7 +137,7 @@ impl Decision {
             !self.origin.is_independent_of_permits() && self.origin != Origin::FailedClosed;
         if !self.allowed && denied_by_limits && !self.is_blocked() {
             self.allowed = true;
-            self.marks = self.marks.and(DecisionFlags::DEGRADED);
+            self.flags = self.flags.and(DecisionFlags::DEGRADED);
         }
         self.require()
     }

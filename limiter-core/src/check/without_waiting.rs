@@ -1,9 +1,10 @@
 //! The less common forms of the decision without waiting.
 //!
-//! [`Check::try_decide`] decides one plain limit in place. This file decides as a request several
-//! limits and limits with leased tokens or a changed policy, it reports concurrency permits to a
-//! peek, and it applies the failure mode of a full store. [`Limiter::try_pass`] is the form for
-//! layers and annotated functions with one limit, which write no decision for an allowed call.
+//! [`Check::try_decide`] decides one plain limit in place. This file builds a request for several
+//! limits, for limits with leased tokens, and for limits whose policy was changed. It also answers
+//! a peek at concurrency permits, and applies the failure mode when the store is full.
+//! [`Limiter::try_pass`] is the form for layers and annotated functions with one limit, which write
+//! no decision for an allowed call.
 //!
 //! Tests: `tests/entry_points.rs` compares all entry points.
 

@@ -89,13 +89,13 @@ impl PermitLeases {
         let lease = PermitLease::for_request(self, limit.identity, &key, self.register.permit(terms));
         let reply = self.register.enter(&key, lease.permit(), deadline);
         match within(deadline, reply).await {
-            Ok((true, standing)) => {
+            Ok((true, result)) => {
                 let held = self.count(limit.identity, terms, lease)?;
-                Ok(AcquireOutcome::Admitted(held, standing))
+                Ok(AcquireOutcome::Admitted(held, result))
             }
-            Ok((false, standing)) => {
+            Ok((false, result)) => {
                 lease.on_denied();
-                Ok(AcquireOutcome::Denied(standing))
+                Ok(AcquireOutcome::Denied(result))
             }
             Err(error) => {
                 if !error.may_have_been_charged() {

@@ -12,15 +12,15 @@ use crate::units::Amount;
 pub struct LimitOutcome {
     pub(crate) policy: CachedPolicy,
     /// Unevaluated, because most callers read none of its values.
-    pub(crate) standing: StepResult,
+    pub(crate) result: StepResult,
 }
 
 impl LimitOutcome {
     #[inline]
-    pub(crate) fn new(policy: &Policy, standing: StepResult) -> Self {
+    pub(crate) fn new(policy: &Policy, result: StepResult) -> Self {
         Self {
             policy: CachedPolicy::new(policy),
-            standing,
+            result,
         }
     }
 
@@ -31,13 +31,13 @@ impl LimitOutcome {
             ..self.outcome()
         };
         Self {
-            standing: StepResult::Computed(outcome),
+            result: StepResult::Computed(outcome),
             ..self
         }
     }
 
     pub(crate) fn outcome(&self) -> StepOutcome {
-        self.standing.outcome(self.policy.algorithm())
+        self.result.outcome(self.policy.algorithm())
     }
 
     /// Returns the policy of the request, with its name and quota.
@@ -51,7 +51,7 @@ impl LimitOutcome {
     #[must_use]
     #[inline]
     pub fn is_allowed(&self) -> bool {
-        self.standing.fits()
+        self.result.fits()
     }
 
     /// Returns the amount that could be admitted under this limit right after the decision.
@@ -76,7 +76,7 @@ impl LimitOutcome {
     /// [paced](crate::PolicyBuilder::paced) funnel and the call fits.
     #[must_use]
     pub fn delay(&self) -> Duration {
-        Duration::from_micros(self.standing.delay())
+        Duration::from_micros(self.result.delay())
     }
 
     /// Returns the time until no usage remains. For a concurrency limit it is an upper bound for

@@ -33,16 +33,16 @@ impl Limiter {
     }
 
     /// Decides these limits and counts a denial for the penalties.
-    pub(super) async fn decide_and_punish(
+    pub(super) async fn decide_and_apply_penalty(
         &self,
         requests: Vec<LimitRequest<'_>>,
         mode: Mode,
     ) -> Result<Decision, Rejection> {
-        let punishes = mode == Mode::Charge
+        let applies_penalty = mode == Mode::Charge
             && requests
                 .iter()
-                .any(|request| request.policy().punishing().is_some());
-        if !punishes {
+                .any(|request| request.policy().penalty_limits().is_some());
+        if !applies_penalty {
             return self.decide_blocked(requests, mode, Duration::MAX).await;
         }
         let started = Instant::now();

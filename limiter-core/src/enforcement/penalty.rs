@@ -32,7 +32,7 @@ impl Limiter {
     ) -> Result<Option<Timestamp>, Rejection> {
         self.open()?;
         let limit = self.with_defaults(LimitRequest::new(policy, key));
-        let Some(penalty_limits) = limit.policy().punishing() else {
+        let Some(penalty_limits) = limit.policy().penalty_limits() else {
             return Ok(None);
         };
         let request = DecisionRequest::of_block(penalty_limits, limit.key);
@@ -76,7 +76,7 @@ impl Limiter {
                     .is_ok_and(|charge| outcome.outcome().remaining >= charge.cost)
             };
             let denies = !outcome.is_allowed() && !fits();
-            let Some(penalty_limits) = request.policy().punishing().filter(|_| denies) else {
+            let Some(penalty_limits) = request.policy().penalty_limits().filter(|_| denies) else {
                 continue;
             };
             let timeout = timeout.saturating_sub(started.elapsed());
@@ -88,7 +88,7 @@ impl Limiter {
             if let Some(micros) = blocked {
                 let blocked = outcome.outcome().blocked_for(micros);
                 *outcome = LimitOutcome::new(request.policy(), StepResult::Computed(blocked));
-                denial.marks = denial.marks.and(DecisionFlags::BLOCKED);
+                denial.flags = denial.flags.and(DecisionFlags::BLOCKED);
             }
         }
     }

@@ -1,6 +1,17 @@
-//! Decides calls with settings outside of the store: key lists, shadow mode, `Off` and penalties.
-//! The plan separates the limits that the store decides from the others. Calls without such
-//! settings do not use it.
+//! Decisions of calls with settings outside of the store: key lists, shadow mode, `Off`, overlays
+//! and penalties.
+//!
+//! The limits of one call may have different settings, but the store decides limits of one request
+//! together. [`EnforcementPlan`] separates them: limits that are off or exempt take no part, the
+//! enforced limits are decided in one request, and the limits in shadow mode are decided in a
+//! second request if the enforced limits allow the call. It then merges the outcomes in the order
+//! of the call. Calls without such settings do not use a plan.
+//!
+//! Invariants: a denial in shadow mode neither denies nor delays a call. A call that a key list
+//! denies charges no limit. Each limit of a call is counted once in the metrics.
+//!
+//! Tests: `tests/contract/{enforcement,key_lists,overlays,penalties,trials}.rs`,
+//! `tests/key_lists.rs`.
 
 use std::time::{Duration, Instant};
 
@@ -176,7 +187,7 @@ impl<'a> EnforcementPlan<'a> {
             None
         } else {
             let deadline = deadline(&requests);
-            let decision = self.limiter.decide_and_punish(requests, self.mode).await?;
+            let decision = self.limiter.decide_and_apply_penalty(requests, self.mode).await?;
             if !decision.is_allowed() {
                 return Ok(decision);
             }
@@ -245,7 +256,7 @@ impl<'a> EnforcementPlan<'a> {
         }
         let of_list = self.listed.then_some(Origin::KeyList);
         let origin = self.would_forbid.or(of_list).unwrap_or(Origin::Off);
-        Ok(Some(self.mark(Decision::without_query(origin, now()))))
+        Ok(Some(self.flagged(Decision::without_query(origin, now()))))
     }
 
     /// Decides the shadow limits within a timeout.
@@ -267,7 +278,7 @@ impl<'a> EnforcementPlan<'a> {
         };
         Decision {
             parts,
-            ..self.mark(decision)
+            ..self.flagged(decision)
         }
     }
 
@@ -323,7 +334,7 @@ impl<'a> EnforcementPlan<'a> {
         });
         if !decision.allowed {
             decision.allowed = true;
-            decision.marks = decision.marks.and(DecisionFlags::WOULD_DENY);
+            decision.flags = decision.flags.and(DecisionFlags::WOULD_DENY);
         }
         // Shadow limits do not delay calls.
         if !decision.delay().is_zero() {
@@ -343,15 +354,15 @@ impl<'a> EnforcementPlan<'a> {
         limits.sort_by_key(|(position, _)| *position);
         Decision {
             limits: limits.into_iter().map(|(_, limit)| limit).collect(),
-            marks: enforced.marks.and(shadow.marks),
+            flags: enforced.flags.and(shadow.flags),
             store_error: enforced.store_error.or(shadow.store_error),
             ..Decision::without_query(enforced.origin, enforced.decided_at)
         }
     }
 
-    fn mark(&self, mut decision: Decision) -> Decision {
+    fn flagged(&self, mut decision: Decision) -> Decision {
         if self.would_forbid.is_some() {
-            decision.marks = decision.marks.and(DecisionFlags::WOULD_DENY);
+            decision.flags = decision.flags.and(DecisionFlags::WOULD_DENY);
         }
         decision
     }

@@ -22,7 +22,7 @@ use crate::units::Timestamp;
 const SAMPLE: usize = 16;
 /// Other threads may take the space that an eviction made; a thread gives up after this number of
 /// attempts.
-const MOST_ATTEMPTS: usize = 32;
+const MAX_ATTEMPTS: usize = 32;
 
 /// The number of evicted keys, and the time of the last log event.
 #[derive(Debug, Default)]
@@ -41,7 +41,7 @@ impl MemoryStore {
         attempts: usize,
         kept: &[ValidatedLimit<'_>],
     ) -> bool {
-        if !self.evicts || attempts >= MOST_ATTEMPTS || no_room.needed > self.max_keys() {
+        if !self.evicts || attempts >= MAX_ATTEMPTS || no_room.needed > self.max_keys() {
             return false;
         }
         let keys = self.keys.count();

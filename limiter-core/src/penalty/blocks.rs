@@ -17,10 +17,10 @@ impl<'a> DecisionRequest<'a> {
     pub(crate) fn add_blocks(&mut self) {
         for number in 0..self.limits.len() {
             if let Some(limit) = self.limits.get(number).filter(|limit| limit.cost > 0) {
-                if let Some(punishing) = limit.policy.punishing() {
+                if let Some(penalty_limits) = limit.policy.penalty_limits() {
                     let block = ValidatedLimit {
                         blocks: Some(number),
-                        ..penalty_limit(&punishing.block, limit.key.clone(), FULL_BLOCK)
+                        ..penalty_limit(&penalty_limits.block, limit.key.clone(), FULL_BLOCK)
                     };
                     self.limits.push(block);
                 }
@@ -32,35 +32,35 @@ impl<'a> DecisionRequest<'a> {
     pub(crate) fn add_penalties(&mut self) {
         for number in 0..self.limits.len() {
             if let Some(limit) = self.limits.get(number) {
-                if let Some(punishing) = limit.policy.punishing() {
+                if let Some(penalty_limits) = limit.policy.penalty_limits() {
                     let key = limit.key.clone();
-                    let count = penalty_limit(&punishing.counter, key.clone(), 0);
+                    let count = penalty_limit(&penalty_limits.counter, key.clone(), 0);
                     self.limits.push(count);
-                    self.limits.push(penalty_limit(&punishing.block, key, 0));
+                    self.limits.push(penalty_limit(&penalty_limits.block, key, 0));
                 }
             }
         }
     }
 
     /// Queries only whether a key is blocked.
-    pub(crate) fn of_block(punishing: &'a PenaltyLimits, key: Key<'a>) -> Self {
+    pub(crate) fn of_block(penalty_limits: &'a PenaltyLimits, key: Key<'a>) -> Self {
         block_request(
-            penalty_limit(&punishing.block, key.bounded(), FULL_BLOCK),
+            penalty_limit(&penalty_limits.block, key.bounded(), FULL_BLOCK),
             Mode::Peek,
         )
     }
 
     /// Counts `denials` denials of a key.
-    pub(crate) fn counting(punishing: &'a PenaltyLimits, key: &'a Key<'_>, denials: u64) -> Self {
-        let max = u64::from(punishing.penalty.denials());
-        let count = penalty_limit(&punishing.counter, Key::from(key), denials.min(max));
+    pub(crate) fn counting(penalty_limits: &'a PenaltyLimits, key: &'a Key<'_>, denials: u64) -> Self {
+        let max = u64::from(penalty_limits.penalty.denials());
+        let count = penalty_limit(&penalty_limits.counter, Key::from(key), denials.min(max));
         block_request(count, Mode::Charge)
     }
 
     /// Blocks a key.
-    pub(crate) fn blocking(punishing: &'a PenaltyLimits, key: &'a Key<'_>) -> Self {
+    pub(crate) fn blocking(penalty_limits: &'a PenaltyLimits, key: &'a Key<'_>) -> Self {
         block_request(
-            penalty_limit(&punishing.block, Key::from(key), FULL_BLOCK),
+            penalty_limit(&penalty_limits.block, Key::from(key), FULL_BLOCK),
             Mode::Charge,
         )
     }

@@ -98,7 +98,7 @@ mod tests {
         let clock = ManualClock::new();
         let store = store(&clock);
         let (policy, key) = (penalized(2), Key::from("k"));
-        let counting = DecisionRequest::counting(policy.punishing().unwrap(), &key, 0);
+        let counting = DecisionRequest::counting(policy.penalty_limits().unwrap(), &key, 0);
         let mut left = Vec::new();
         for age in [0, 1_000_000] {
             clock.advance(Duration::from_millis(2_100));
@@ -120,7 +120,7 @@ mod tests {
             let (number, window) = (random.usize(1..40), 2_000_000);
             let policy = penalized(number);
             let key = Key::from("k");
-            let counting = DecisionRequest::counting(policy.punishing().unwrap(), &key, 0);
+            let counting = DecisionRequest::counting(policy.penalty_limits().unwrap(), &key, 0);
             let mut model = Model::default();
             for step in 0..60 {
                 clock.advance(Duration::from_micros(random.u64(..2_400_000 / number as u64)));

@@ -24,7 +24,7 @@ pub(super) struct RareSettings {
 #[derive(Clone)]
 pub(super) struct RareOptions {
     pub(super) settings: RareSettings,
-    pub(super) punishing: Option<PenaltyLimits>,
+    pub(super) penalty_limits: Option<PenaltyLimits>,
     /// Shared between a policy and its key overrides.
     pub(super) reported: Arc<ReportedPrefixes>,
 }
@@ -35,10 +35,10 @@ impl RareSettings {
         if self == Self::default() {
             return None;
         }
-        let punishing = self.penalty.map(|penalty| PenaltyLimits::new(penalty, policy));
+        let penalty_limits = self.penalty.map(|penalty| PenaltyLimits::new(penalty, policy));
         Some(Box::new(RareOptions {
             settings: self,
-            punishing,
+            penalty_limits,
             reported: Arc::default(),
         }))
     }

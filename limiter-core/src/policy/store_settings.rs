@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(copy.deadline(), OTHER.deadline);
         assert_eq!(copy.on_store_failure(), OTHER.on_store_failure);
         assert_eq!(*copy, policy);
-        let penalty = copy.punishing().unwrap();
+        let penalty = copy.penalty_limits().unwrap();
         assert_eq!(penalty.block.deadline(), OTHER.deadline);
         assert_eq!(penalty.counter.on_store_failure(), OTHER.on_store_failure);
         assert!(std::ptr::eq(copy, policy.with_defaults(&OTHER)), "made once");
@@ -251,7 +251,7 @@ mod tests {
             let bounded = policy.with_max_deadline(most);
             assert_eq!(bounded.deadline(), most);
             assert_eq!(bounded.with_defaults(&OTHER).deadline(), most);
-            if let Some(penalty) = bounded.punishing() {
+            if let Some(penalty) = bounded.penalty_limits() {
                 assert_eq!(penalty.block.deadline(), most);
             }
         }

@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::redis::call_deadline::CallDeadline;
+use crate::redis::client::connection::Asking;
 use crate::redis::client::endpoint::Endpoint;
 use crate::redis::client::failure::Failure;
 use crate::redis::cluster::slot_map_refresh::{ABANDONED_AFTER, SlotMapRefresh};
@@ -98,7 +99,7 @@ impl Cluster {
 
     async fn follow<E: NodeOperation>(&self, operation: &E) -> Result<E::Output, StoreError> {
         let slot = operation.slot();
-        let mut asking = false;
+        let mut asking = Asking::Omitted;
         let mut address = self.owner(slot).await?;
         for attempt in 0..MAX_REDIRECTIONS {
             let node = self.0.node(&address)?;
@@ -117,12 +118,12 @@ impl Cluster {
             match error.kind() {
                 ErrorKind::Server(ServerErrorKind::Moved) => {
                     address = redirected(&error, &address)?;
-                    asking = false;
+                    asking = Asking::Omitted;
                     self.refresh_in_background();
                 }
                 ErrorKind::Server(ServerErrorKind::Ask) => {
                     address = redirected(&error, &address)?;
-                    asking = true;
+                    asking = Asking::Required;
                 }
                 ErrorKind::Server(ServerErrorKind::TryAgain) => sleep(TRY_AGAIN_AFTER).await,
                 // Nodes reply with CLUSTERDOWN for a moment during a failover, and the reply proves
@@ -131,7 +132,7 @@ impl Cluster {
                     self.refresh_in_background();
                     sleep(TRY_AGAIN_AFTER * (1 << attempt)).await;
                     address = self.owner(slot).await?;
-                    asking = false;
+                    asking = Asking::Omitted;
                 }
                 _ => {
                     if !matches!(error.kind(), ErrorKind::Extension) {
@@ -295,7 +296,10 @@ async fn map_of(node: &Node, address: &Address) -> Result<Owners, StoreError> {
         let mut connection = node.connection(REFRESH_TIMEOUT).await?;
         let mut command = redis::cmd("CLUSTER");
         command.arg("SLOTS");
-        owners(&connection.send(command, false, &wait).await?, &address.0)
+        owners(
+            &connection.send(command, Asking::Omitted, &wait).await?,
+            &address.0,
+        )
     };
     let too_late = |_| {
         StoreError::new(

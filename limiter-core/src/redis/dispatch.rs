@@ -96,7 +96,7 @@ pub(crate) struct BatchStart(Option<Arc<BatchQueue>>);
 /// A batch or a solo call in flight. Dropping it releases its slot and starts the next batch.
 #[must_use = "the next batch starts when this is dropped"]
 pub(crate) struct InFlightBatch {
-    lane: Arc<BatchQueue>,
+    batch_queue: Arc<BatchQueue>,
     began: Instant,
     is_held: bool,
     /// The number of the solo call.
@@ -186,8 +186,8 @@ impl QueueState {
     }
 
     /// Occupies the slot of a call to an idle node.
-    fn start_solo_call(&mut self, lane: &Arc<BatchQueue>) -> InFlightBatch {
-        let mut slot = InFlightBatch::new(lane);
+    fn start_solo_call(&mut self, batch_queue: &Arc<BatchQueue>) -> InFlightBatch {
+        let mut slot = InFlightBatch::new(batch_queue);
         self.taken = 1;
         self.solo_calls += 1;
         self.alone = Some(SoloCall {
@@ -227,21 +227,21 @@ impl QueueState {
 impl BatchStart {
     /// Takes the calls of the next batch from the queue.
     pub(crate) fn take_batch(mut self) -> Option<(Vec<QueuedCall>, InFlightBatch)> {
-        let lane = self.0.take()?;
-        let mut state = lane.lock();
+        let batch_queue = self.0.take()?;
+        let mut state = batch_queue.lock();
         state.starting = false;
         state.taken += 1;
         let entries = state.queue.drain();
-        let slot = InFlightBatch::new(&lane);
-        lane.start_next_batch(state);
+        let slot = InFlightBatch::new(&batch_queue);
+        batch_queue.start_next_batch(state);
         Some((entries, slot))
     }
 }
 
 impl Drop for BatchStart {
     fn drop(&mut self) {
-        let Some(lane) = self.0.take() else { return };
-        let mut state = lane.lock();
+        let Some(batch_queue) = self.0.take() else { return };
+        let mut state = batch_queue.lock();
         state.starting = false;
         let lost_calls = std::mem::take(&mut state.queue);
         drop(state);
@@ -251,9 +251,9 @@ impl Drop for BatchStart {
 }
 
 impl InFlightBatch {
-    fn new(lane: &Arc<BatchQueue>) -> Self {
+    fn new(batch_queue: &Arc<BatchQueue>) -> Self {
         Self {
-            lane: Arc::clone(lane),
+            batch_queue: Arc::clone(batch_queue),
             began: Instant::now(),
             is_held: true,
             alone: None,
@@ -262,13 +262,13 @@ impl InFlightBatch {
 
     /// Returns the moment at which the slot counts as late.
     pub(crate) fn late_at(&self) -> Instant {
-        self.began + self.lane.lock().late_after()
+        self.began + self.batch_queue.lock().late_after()
     }
 
     /// Records a reply and returns the round trip.
     pub(crate) fn answered(&self) -> Duration {
         let took = self.began.elapsed();
-        let mut state = self.lane.lock();
+        let mut state = self.batch_queue.lock();
         state.round_trip = state.round_trip.min(took);
         took
     }
@@ -278,7 +278,7 @@ impl InFlightBatch {
         if !std::mem::take(&mut self.is_held) {
             return;
         }
-        let mut state = self.lane.lock();
+        let mut state = self.batch_queue.lock();
         if let Some(number) = self.alone {
             let holds_one = state.alone.is_some_and(|alone| alone.number == number);
             if !holds_one {
@@ -287,7 +287,7 @@ impl InFlightBatch {
             state.alone = None;
         }
         state.taken -= 1;
-        self.lane.start_next_batch(state);
+        self.batch_queue.start_next_batch(state);
     }
 }
 

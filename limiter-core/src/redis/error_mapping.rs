@@ -31,10 +31,9 @@ impl From<RedisError> for StoreError {
             ErrorKind::Server(_) | ErrorKind::Extension => {
                 (StoreErrorKind::Refused, "Redis refused the call")
             }
-            ErrorKind::Parse | ErrorKind::UnexpectedReturnType => (
-                StoreErrorKind::Protocol,
-                "Redis answered with something unreadable",
-            ),
+            ErrorKind::Parse | ErrorKind::UnexpectedReturnType => {
+                (StoreErrorKind::Protocol, "malformed reply from Redis")
+            }
             _ if error.is_timeout() => (StoreErrorKind::Timeout, "Redis did not answer in time"),
             _ => (StoreErrorKind::Connection, "no connection to Redis"),
         };

@@ -120,10 +120,10 @@ impl LocalFallback {
         let live = || {
             // The usage in Redis does not matter here, so the full policy applies and not the
             // share.
-            let standing = self
+            let result = self
                 .store
                 .decide_in_place(limit.identity, algorithm, 0, Mode::Peek);
-            standing.map_or(0, |(_, outcome)| {
+            result.map_or(0, |(_, outcome)| {
                 algorithm.quota().saturating_sub(outcome.remaining)
             })
         };

@@ -28,7 +28,7 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::observe;
 use crate::redis::call_deadline::CallDeadline;
 use crate::redis::client::breaker::Breaker;
-use crate::redis::client::connection::{Connection, Driver};
+use crate::redis::client::connection::{Asking, Connection, Driver};
 use crate::redis::client::failure::Failure;
 use crate::redis::dispatch::{Admission, BatchPart, BatchQueue, InFlightBatch};
 use crate::redis::node::batched_call::BatchedCall;
@@ -107,9 +107,9 @@ impl Node {
         let _slot = self.in_flight_slot()?;
         self.admit(wait)?;
         // The connections are not kept while the caller waits, so that its future stays small.
-        let lane = Arc::clone(&self.local().map_err(Failure::Unreachable)?.lane);
-        let admission = lane.enter(part, input, *wait);
-        drop(lane);
+        let batch_queue = Arc::clone(&self.local().map_err(Failure::Unreachable)?.batch_queue);
+        let admission = batch_queue.enter(part, input, *wait);
+        drop(batch_queue);
         match admission {
             // On the heap, so that the futures of waiting callers stay small and cheap to move.
             Admission::Alone(slot) => {
@@ -151,15 +151,14 @@ impl Node {
         verdicts.ok_or_else(|| Failure::Undecided(missing_verdict()))
     }
 
-    /// Runs a script, unless the breaker is open or too many calls are in flight. `asking` is set
-    /// for a slot that the node is importing.
-    pub(crate) async fn try_run(&self, call: &Call<'_>, asking: bool) -> Result<Value, Failure> {
+    /// Runs a script, unless the breaker is open or too many calls are in flight.
+    pub(crate) async fn try_run(&self, call: &Call<'_>, asking: Asking) -> Result<Value, Failure> {
         let _slot = self.in_flight_slot()?;
         self.admit(call.wait())?;
         self.run_alone(call, asking).await
     }
 
-    async fn run_alone(&self, call: &Call<'_>, asking: bool) -> Result<Value, Failure> {
+    async fn run_alone(&self, call: &Call<'_>, asking: Asking) -> Result<Value, Failure> {
         let on_timeout = || self.overdue(call.wait());
         let exchange = pin!(self.exchange(call, asking));
         let answer = call.wait().for_answer(exchange, on_timeout).await;
@@ -212,7 +211,7 @@ impl Node {
         self.on_opening(opened, None);
         if let Some(local) = self.local().ok().filter(|_| opened) {
             let rejects = |other: &CallDeadline| other.deadline() <= wait.deadline();
-            local.lane.fail_waiting(rejects, &circuit_open());
+            local.batch_queue.fail_waiting(rejects, &circuit_open());
         }
     }
 
@@ -245,12 +244,14 @@ impl Node {
     /// the permissions. The breaker does not reject this call; as a probe does, a reply closes it.
     pub(crate) async fn prepare(&self, empty: &Call<'_>) -> Result<(), StoreError> {
         let started = Instant::now();
-        self.exchange(empty, false).await.map_err(StoreError::from)?;
+        self.exchange(empty, Asking::Omitted)
+            .await
+            .map_err(StoreError::from)?;
         self.on_closing(self.0.breaker.answered(started.elapsed()));
         Ok(())
     }
 
-    async fn exchange(&self, call: &Call<'_>, asking: bool) -> Result<Value, Failure> {
+    async fn exchange(&self, call: &Call<'_>, asking: Asking) -> Result<Value, Failure> {
         let connection = self.connection(call.wait().deadline()).await;
         let mut connection = connection.map_err(Failure::Unreachable)?;
         send(&mut connection, call, asking).await
@@ -284,13 +285,13 @@ impl Node {
     pub(crate) fn local(&self) -> Result<Arc<RuntimeConnections>, StoreError> {
         self.0.pools.current(|runtime| {
             let node = Arc::downgrade(&self.0);
-            let lane = BatchQueue::new(move |start| {
+            let batch_queue = BatchQueue::new(move |start| {
                 // A waiting caller keeps the node alive, so the upgrade succeeds.
                 if let Some(node) = node.upgrade() {
                     runtime.spawn(async move { batch::execute(&Self(node), start).await });
                 }
             });
-            RuntimeConnections::new(self.0.new_pool(), Arc::clone(&self.0.failures), lane)
+            RuntimeConnections::new(self.0.new_pool(), Arc::clone(&self.0.failures), batch_queue)
         })
     }
 }
@@ -320,7 +321,7 @@ impl NodeOperation for DecideOperation<'_, '_> {
 }
 
 /// Sends a call of a script.
-async fn send(connection: &mut Connection, call: &Call<'_>, asking: bool) -> Result<Value, Failure> {
+async fn send(connection: &mut Connection, call: &Call<'_>, asking: Asking) -> Result<Value, Failure> {
     let answer = connection.send(call.by_hash(), asking, call.wait()).await;
     match answer {
         // NOSCRIPT proves that nothing was executed.

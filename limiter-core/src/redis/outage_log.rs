@@ -9,7 +9,7 @@ use crate::request::DecisionRequest;
 use crate::units::{Timestamp, micros_ceil};
 
 /// Time without failed decisions after which an outage counts as ended.
-const CALM: Duration = Duration::from_secs(10);
+const RECOVERY_TIME: Duration = Duration::from_secs(10);
 
 /// The current outage and its logged messages.
 #[derive(Debug, Default)]
@@ -67,7 +67,7 @@ impl Outage {
 
     #[cold]
     fn may_be_over(&self, last: u64, now: Timestamp) {
-        if now.as_micros().saturating_sub(last) >= micros_ceil(CALM)
+        if now.as_micros().saturating_sub(last) >= micros_ceil(RECOVERY_TIME)
             && self.last.swap(0, Ordering::Relaxed) != 0
         {
             self.logged

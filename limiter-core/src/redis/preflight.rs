@@ -17,7 +17,11 @@ const PERMITS: u64 = 200;
 
 /// Executes every command of the scripts and removes its keys. Other replicas may use the same keys
 /// concurrently.
-pub(crate) async fn try_out(route: &Route, namespace: &Namespace, clock: &Clock) -> Result<(), StoreError> {
+pub(crate) async fn check_permissions(
+    route: &Route,
+    namespace: &Namespace,
+    clock: &Clock,
+) -> Result<(), StoreError> {
     let trial = Trial {
         route,
         namespace,

@@ -59,7 +59,7 @@ impl RegistryStore {
     /// Timeout of periodic reads, and of reads that a decision waits for.
     pub(crate) const BRIEFLY: Duration = Duration::from_millis(500);
     /// Timeout of explicit operations. Includes reading a cluster's slots on a busy machine.
-    pub(crate) const PATIENTLY: Duration = Duration::from_secs(5);
+    pub(crate) const TIMEOUT: Duration = Duration::from_secs(5);
 
     /// Maximum number of users whose permissions are queried, one by one.
     const MAX_PROBED_USERS: usize = 32;
@@ -120,8 +120,8 @@ impl RegistryStore {
             plan.extend_from_slice(&revision.to_le_bytes());
         }
         plan.extend_from_slice(text.as_bytes());
-        let call = Call::new(&REGISTRY, [&self.key], plan, Self::PATIENTLY);
-        let reply = within(Self::PATIENTLY, self.route.run(&call)).await?;
+        let call = Call::new(&REGISTRY, [&self.key], plan, Self::TIMEOUT);
+        let reply = within(Self::TIMEOUT, self.route.run(&call)).await?;
         let (found, new) = redis::from_redis_value::<(String, String)>(reply).map_err(|_| malformed())?;
         let found = found.parse::<i64>().map_err(|_| malformed())?;
         match new.parse::<i64>().map(u64::try_from) {

@@ -3,6 +3,7 @@ use limiter_testing::RedisServer;
 use crate::algorithm::Mode;
 use crate::error::StoreErrorKind;
 use crate::policy::Policy;
+use crate::redis::client::connection::Asking;
 use crate::redis::script::wire::ScriptInput;
 use crate::redis::*;
 use crate::request::LimitRequest;
@@ -29,7 +30,8 @@ async fn run(server: &RedisServer, requests: &[&DecisionRequest<'_>]) -> Vec<Res
     let items: Vec<_> = inputs.iter().map(|input| (input, 1)).collect();
     let call = crate::redis::script::wire::call(&items, Some(NOW), Duration::from_secs(5));
     let verdicts =
-        crate::redis::script::reply::verdicts(&node.try_run(&call, false).await.unwrap(), &items).unwrap();
+        crate::redis::script::reply::verdicts(&node.try_run(&call, Asking::Omitted).await.unwrap(), &items)
+            .unwrap();
     verdicts.into_iter().flatten().collect()
 }
 

@@ -22,7 +22,7 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::observe;
 use crate::redis::usage_store::{NumberedReport, UsageHash, UsageStore, encode_counts, encode_denied};
 use crate::support::clock::Clock;
-use crate::support::jitter::varied;
+use crate::support::jitter::with_jitter;
 use crate::support::sync::Mutex;
 use crate::units::Timestamp;
 use crate::usage_counters::USAGE_OUTCOMES;
@@ -169,7 +169,7 @@ async fn report_until_closed(
     mut closing: watch::Receiver<bool>,
 ) {
     let shared = &task.0;
-    let mut due = started.after(varied(INTERVAL));
+    let mut due = started.after(with_jitter(INTERVAL));
     loop {
         let (now, calendar) = (shared.clock.now(), shared.clock.calendar());
         let pause = match minute_of(calendar) == minute {
@@ -196,7 +196,7 @@ async fn report_until_closed(
             due = shared
                 .clock
                 .now()
-                .after(varied(next_interval(nanos, shared.processes())));
+                .after(with_jitter(next_interval(nanos, shared.processes())));
         }
         if is_closing {
             return;

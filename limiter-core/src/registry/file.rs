@@ -16,7 +16,7 @@ use crate::registry::watcher::{LastError, WatcherTask, WeakRegistry, reason};
 use crate::registry::{PolicyRegistry, Source};
 
 /// Polling interval.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// A changed file is read again after this time and adopted if it is unchanged, because a writer
 /// may write it in several steps.
 const SETTLED_AFTER: Duration = Duration::from_millis(100);
@@ -147,7 +147,7 @@ impl PolicyRegistry {
 
 async fn follow(registry: WeakRegistry, shared: Arc<FileState>, mut seen: FileContent) {
     loop {
-        sleep(LOOK_EVERY).await;
+        sleep(POLL_INTERVAL).await;
         let now = read_elsewhere(&shared).await;
         if now != seen {
             sleep(SETTLED_AFTER).await;

@@ -28,14 +28,14 @@ pub use crate::registry::redis::source::RedisSubscription;
 pub use crate::registry::redis::subscribers::Subscriber;
 use crate::registry::redis::subscribers::register_until_dropped;
 use crate::registry::redis::watcher::{RedisWatcher, follow};
-use crate::registry::text::{MOST_REVISION, RegistryError, parse_numbered, without_revision};
+use crate::registry::text::{MAX_REVISION, RegistryError, parse_numbered, without_revision};
 use crate::registry::watcher::{BYTES_A_NAME, WatcherTask, WeakRegistry, run_blocking_if_large};
-use crate::support::jitter::varied;
+use crate::support::jitter::with_jitter;
 use crate::support::real_time::sleep;
 
 /// Maximum number of attempts of an edit. An attempt is repeated if another client has published
 /// meanwhile.
-const MOST_TRIES: usize = 8;
+const MAX_TRIES: usize = 8;
 
 /// The registry of a namespace in Redis: a text in the format of [`PolicyRegistry::from_toml`],
 /// stored under the key `namespace|book` (feature `registry`). Cheap to clone. Returned by
@@ -168,7 +168,7 @@ impl RedisRegistry {
     ///
     /// Cancel safe.
     pub async fn read(&self) -> Result<Option<(u64, String)>, RegistryError> {
-        match self.0.store.read(0, RegistryStore::PATIENTLY).await? {
+        match self.0.store.read(0, RegistryStore::TIMEOUT).await? {
             Stored::Nothing | Stored::Revision(_, None) => Ok(None),
             Stored::Unnumbered => Err(unnumbered(&self.0.store)),
             Stored::TooHigh => Err(too_high(&self.0.store)),
@@ -278,8 +278,8 @@ impl RedisRegistry {
             let names = draft.names().len();
             let text = run_blocking_if_large(names * BYTES_A_NAME, move || Ok(draft.to_toml())).await?;
             match self.publish(&text, replaced).await {
-                Err(RegistryError::Conflict { .. }) if tries < MOST_TRIES => {
-                    sleep(varied(Duration::from_millis(2))).await;
+                Err(RegistryError::Conflict { .. }) if tries < MAX_TRIES => {
+                    sleep(with_jitter(Duration::from_millis(2))).await;
                 }
                 published => return published,
             }
@@ -324,14 +324,14 @@ fn unnumbered(store: &RegistryStore) -> RegistryError {
 
 /// Lua's numbers are inexact above the maximum.
 fn too_high(store: &RegistryStore) -> RegistryError {
-    let message = format!("the revision is too high, expected at most {MOST_REVISION}");
+    let message = format!("the revision is too high, expected at most {MAX_REVISION}");
     RegistryError::one(store.key(), &message)
 }
 
 /// Only a text written by hand has the highest revision.
 fn none_later(store: &RegistryStore) -> RegistryError {
     let message = format!(
-        "revision {MOST_REVISION} is the maximum: write the text by hand with a lower revision, and restart the subscribed replicas"
+        "revision {MAX_REVISION} is the maximum: write the text by hand with a lower revision, and restart the subscribed replicas"
     );
     RegistryError::one(store.key(), &message)
 }

@@ -35,8 +35,8 @@ pub(crate) const MAX_TEXT_BYTES: usize = 4 << 20;
 /// recovered document in memory.
 const MAX_RECOVERED_BYTES: usize = 64 << 10;
 /// The highest revision: numbers in Lua are inexact above it.
-pub(crate) const MOST_REVISION: u64 = (1 << 53) - 1;
-const MOST_REVISION_DIGITS: usize = 16;
+pub(crate) const MAX_REVISION: u64 = (1 << 53) - 1;
+const MAX_REVISION_DIGITS: usize = 16;
 /// The format that this version writes, and the highest that it reads. It is raised when a reader
 /// that ignores the new fields would make other decisions.
 const FORMAT: u32 = STARTS_FORMAT;
@@ -272,11 +272,9 @@ pub(crate) fn without_revision(text: &str) -> &str {
 fn is_revision(line: &str) -> bool {
     let line = line.strip_suffix('\r').unwrap_or(line);
     let digits = line.strip_prefix("revision = ").unwrap_or_default();
-    (1..=MOST_REVISION_DIGITS).contains(&digits.len())
+    (1..=MAX_REVISION_DIGITS).contains(&digits.len())
         && digits.bytes().all(|byte| byte.is_ascii_digit())
-        && digits
-            .parse()
-            .is_ok_and(|revision: u64| revision <= MOST_REVISION)
+        && digits.parse().is_ok_and(|revision: u64| revision <= MAX_REVISION)
 }
 
 /// Reads a text and rejects it if it contains no policy, since an empty file may be one that is

@@ -14,7 +14,7 @@ use crate::decision::{Allowed, Decision, Origin};
 use crate::limiter::Limiter;
 use crate::request::DecisionRequest;
 use crate::request::owned::OwnedRequest;
-use crate::support::jitter::varied;
+use crate::support::jitter::with_jitter;
 use crate::units::Timestamp;
 pub(crate) use crate::wait_queue::{PendingQuery, QueueId, StallWatch, Ticket};
 
@@ -51,7 +51,7 @@ impl Limiter {
     pub(crate) fn retry_time(&self, denial: &Decision) -> Option<Timestamp> {
         let clock = &self.inner.clock;
         let due = clock.due(denial.decided_at(), denial.retry_after()?);
-        Some(due.min(clock.now().after(varied(MAX_RETRY_PAUSE))))
+        Some(due.min(clock.now().after(with_jitter(MAX_RETRY_PAUSE))))
     }
 
     /// Called by a waiter that is not first: polls the store on behalf of the first waiter if the

@@ -69,14 +69,14 @@ async fn computed(limits: &Limiter, user: &str) -> Result<(), Rejection> {
 /// call charged.
 pub(crate) async fn budget_is_found_by_name_and_key_parts(subject: Subject) {
     let limits = &subject.limits;
-    let site = limits.annotation("placed").unwrap();
+    let annotation = limits.annotation("placed").unwrap();
     for (tenant, user) in [
         ("acme", "ann"),
         ("a:c|{me}", "a:n%n"),
         ("", ""),
         ("é\r\n", "{user}"),
     ] {
-        let budget = site.key([user, "7", tenant]).unwrap();
+        let budget = annotation.key([user, "7", tenant]).unwrap();
         let left = async || budget.peek().await.unwrap().remaining();
         placed(limits, tenant, user, 7).await.unwrap();
         assert_eq!(left().await, 2, "{tenant} {user}");

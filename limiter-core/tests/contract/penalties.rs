@@ -124,11 +124,11 @@ pub(crate) async fn zero_cost_is_never_blocked(subject: Subject) {
 }
 
 pub(crate) async fn block_denies_whole_decision_without_charge(subject: Subject) {
-    let (punishing, plain) = (policy("p"), bucket("plain", 5, 1));
-    assert!(until_blocked(&subject, &punishing).await.is_blocked());
+    let (penalized, plain) = (policy("p"), bucket("plain", 5, 1));
+    assert!(until_blocked(&subject, &penalized).await.is_blocked());
     subject.clock.advance(secs(2));
     for _ in 0..2 {
-        let requests = [LimitRequest::new(&plain, KEY), LimitRequest::new(&punishing, KEY)];
+        let requests = [LimitRequest::new(&plain, KEY), LimitRequest::new(&penalized, KEY)];
         let denied = subject.limits.check_all(requests).await.unwrap();
         assert!(denied.is_blocked() && wait_of(&denied) == secs(58));
         let fits: Vec<_> = denied.limits().iter().map(|limit| limit.is_allowed()).collect();
@@ -139,13 +139,13 @@ pub(crate) async fn block_denies_whole_decision_without_charge(subject: Subject)
 
 /// Only the limits that deny count a denial.
 pub(crate) async fn denial_counts_for_the_denying_limit(subject: Subject) {
-    let (punishing, full) = (policy("p"), bucket("full", 1, "1/h"));
+    let (penalized, full) = (policy("p"), bucket("full", 1, "1/h"));
     subject.use_up(&full).await;
     for _ in 0..5 {
-        let requests = [LimitRequest::new(&punishing, KEY), LimitRequest::new(&full, KEY)];
+        let requests = [LimitRequest::new(&penalized, KEY), LimitRequest::new(&full, KEY)];
         assert!(!subject.limits.check_all(requests).await.unwrap().is_blocked());
     }
-    assert!(subject.call(&punishing).await.is_allowed());
+    assert!(subject.call(&penalized).await.is_allowed());
 }
 
 pub(crate) async fn timed_out_wait_counts_as_one_denial(subject: Subject) {

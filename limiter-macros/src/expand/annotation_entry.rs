@@ -10,7 +10,7 @@ use crate::template::{Piece, Template};
 
 impl LimitedFn {
     /// The policy, if it is built once, and the entry in the list.
-    pub(super) fn site(&self, index: usize, limit: &Limit, private: &TokenStream) -> TokenStream {
+    pub(super) fn annotation_entry(&self, index: usize, limit: &Limit, private: &TokenStream) -> TokenStream {
         let name = self.name(limit);
         let function = self.path();
         let shared = limit.shared;

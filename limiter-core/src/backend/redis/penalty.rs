@@ -126,10 +126,10 @@ impl RedisBackend {
         denials: &[DatedDenials],
     ) -> Result<PenaltyState, StoreError> {
         let (policy, key) = (&denied.policy, &denied.key);
-        let Some(punishing) = policy.punishing() else {
+        let Some(penalty_limits) = policy.penalty_limits() else {
             return Ok(PenaltyState::DenialsLeft(u64::MAX));
         };
-        let counting = DecisionRequest::counting(punishing, key, 0);
+        let counting = DecisionRequest::counting(penalty_limits, key, 0);
         let counted = self.store.count_denials(&counting, denials);
         let left = within(policy.deadline(), counted).await?;
         if left > 0 {
@@ -139,7 +139,7 @@ impl RedisBackend {
         let request = LimitRequest::new(policy, Key::from(key)).cost(Amount::ZERO);
         let denied = DecisionRequest::new([request], Mode::Peek, true).ok();
         let _forgetting = denied.as_ref().map(|denied| self.denials.forget(denied));
-        let blocking = DecisionRequest::blocking(punishing, key);
+        let blocking = DecisionRequest::blocking(penalty_limits, key);
         let blocked = within(policy.deadline(), self.store.decide(&blocking)).await?;
         if policy.on_store_failure() == OnStoreFailure::Local {
             self.fallback.on_verdict(&blocking, &blocked, self.clock.now());

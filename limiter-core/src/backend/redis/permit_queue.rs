@@ -11,7 +11,7 @@ use crate::concurrency::permit::{ConcurrencyPermit, PermitBacking, into_permit};
 use crate::concurrency::request::ConcurrencyRequest;
 use crate::concurrency::table::PermitGuard;
 use crate::decision::{Decision, Origin, Rejection};
-use crate::support::jitter::varied;
+use crate::support::jitter::with_jitter;
 use crate::support::real_time::{self, LATE_TIMER};
 use crate::units::Timestamp;
 
@@ -49,7 +49,7 @@ impl RedisBackend {
             }
             let until_query = if waiter.is_head() {
                 let first_lease_ends = last.as_ref().and_then(|denial| denial.first_lease_ends_after());
-                varied(retry_pause)
+                with_jitter(retry_pause)
                     .min(first_lease_ends.unwrap_or(remaining))
                     .min(remaining)
             } else {

@@ -89,9 +89,9 @@ fn shadow_permit(
     if is_enforced {
         return Err(rejection);
     }
-    let marks = allowed.marks.and(DecisionFlags::WOULD_DENY);
+    let flags = allowed.flags.and(DecisionFlags::WOULD_DENY);
     Ok(ConcurrencyPermit::new(
-        Decision { marks, ..allowed },
+        Decision { flags, ..allowed },
         PermitBacking::Nothing,
     ))
 }

@@ -16,7 +16,7 @@ use crate::concurrency::redis_store::PermitId;
 use crate::concurrency::table::MAX_PERMIT_COST;
 use crate::error::StoreError;
 use crate::identity::Identity;
-use crate::support::jitter::varied;
+use crate::support::jitter::with_jitter;
 use crate::units::{Timestamp, micros_ceil};
 
 /// A lease is renewed after a sixth to a third of its length. All leases of one length in this
@@ -94,7 +94,7 @@ impl RenewalQueue {
             renewals_in_flight: HashSet::new(),
             releases: BTreeMap::new(),
             releases_in_flight: HashMap::new(),
-            phase: micros_ceil(varied(Duration::from_secs(3_600))),
+            phase: micros_ceil(with_jitter(Duration::from_secs(3_600))),
             housekeeper: HousekeeperState { number: 0, due: None },
         }
     }
@@ -285,7 +285,7 @@ impl RenewalQueue {
 
 fn retry_pause(permit: &PermitId) -> Duration {
     let lease = Duration::from_millis(permit.terms.lease_ms.into());
-    varied((lease / RETRIES_PER_LEASE).clamp(MIN_RETRY_PAUSE, MAX_RETRY_PAUSE))
+    with_jitter((lease / RETRIES_PER_LEASE).clamp(MIN_RETRY_PAUSE, MAX_RETRY_PAUSE))
 }
 
 /// Groups items by key, with at most the permits that one call may contain.

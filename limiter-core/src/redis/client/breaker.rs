@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use crate::observe;
 use crate::observe::BreakerState;
 use crate::redis::client::dial::DIAL_TIMEOUT;
-use crate::support::jitter::varied;
+use crate::support::jitter::with_jitter;
 use crate::support::real_time::after;
 use crate::support::sync::atomic::{AtomicU64, Ordering};
 use crate::support::sync::{Mutex, MutexGuard};
@@ -144,7 +144,7 @@ impl Breaker {
                 }))
             }
             BreakerPhase::Probing(rejecting) if now >= rejecting.until => {
-                let until = now + varied(LONGEST_PAUSE);
+                let until = now + with_jitter(LONGEST_PAUSE);
                 state.phase = BreakerPhase::Open(Rejecting { until, ..rejecting });
                 self.gauge.is(BreakerState::Open);
                 Ok(())
@@ -215,7 +215,7 @@ impl Breaker {
 
     fn open(&self, state: &mut BreakerRecord, now: Instant, pause: Duration, deadline: Duration) {
         state.phase = BreakerPhase::Open(Rejecting {
-            until: now + varied(pause),
+            until: now + with_jitter(pause),
             pause,
             deadline,
         });

@@ -18,7 +18,7 @@ use crate::redis::client::connection::Health;
 use crate::redis::client::connection::{Connection, Driver};
 use crate::redis::client::dns;
 use crate::redis::client::endpoint::{Endpoint, HostPort};
-use crate::support::jitter::varied;
+use crate::support::jitter::with_jitter;
 use crate::support::real_time::timeout_at;
 
 /// Bound of a whole dial: name resolution, socket, TLS and login.
@@ -56,7 +56,7 @@ pub(crate) async fn open(endpoint: &Endpoint) -> Result<Connection, RedisError> 
     loop {
         let (endpoint, addresses) = (endpoint.clone(), Arc::clone(&addresses));
         attempts.spawn(async move { attempt(&endpoint, &addresses, deadline).await });
-        let next = Instant::now() + varied(NEXT_ATTEMPT_AFTER);
+        let next = Instant::now() + with_jitter(NEXT_ATTEMPT_AFTER);
         while let Ok(ended) = timeout_at(next, attempts.join_next()).await {
             let failed = match ended {
                 Some(Ok(Ok(connection))) => return Ok(connection),

@@ -15,7 +15,7 @@ use std::{io, thread};
 
 use tokio::sync::watch;
 
-use crate::support::jitter::varied;
+use crate::support::jitter::with_jitter;
 use crate::support::real_time::timeout;
 use crate::support::sync::{Mutex, MutexGuard};
 
@@ -69,7 +69,7 @@ impl DnsCache {
     /// Waits for the next successful lookup, or for the failure of the last pending one.
     async fn addresses(&'static self, host: &str) -> io::Result<Arc<[SocketAddr]>> {
         let mut result = self.join(host)?;
-        while timeout(varied(NEXT_LOOKUP_AFTER), result.changed())
+        while timeout(with_jitter(NEXT_LOOKUP_AFTER), result.changed())
             .await
             .is_err()
         {

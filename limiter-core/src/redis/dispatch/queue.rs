@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 
 use crate::identity::Identity;
 use crate::redis::call_deadline::CallDeadline;
+use crate::redis::client::connection::Asking;
 use crate::redis::client::failure::Failure;
 use crate::redis::script::wire::{InputDraft, ScriptInput};
 use crate::request::Verdict;
@@ -29,8 +30,7 @@ pub(crate) type BatchReply = Result<Verdict, Failure>;
 pub(crate) struct BatchPart {
     /// 0 outside of a cluster.
     pub(crate) slot: u16,
-    /// True if the node is importing the slot, so that the call needs ASKING.
-    pub(crate) asking: bool,
+    pub(crate) asking: Asking,
 }
 
 /// A caller that waits for a verdict.

@@ -6,6 +6,7 @@ use crate::algorithm::{Mode, StepOutcome};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Namespace;
 use crate::policy::Policy;
+use crate::redis::client::connection::Asking;
 use crate::redis::dispatch::*;
 use crate::redis::script::wire::{InputDraft, Operation};
 use crate::request::{DecisionRequest, LimitRequest, Verdict};
@@ -40,7 +41,7 @@ pub(crate) fn verdict(number: u64) -> Verdict {
 }
 
 /// A queue whose batches are started manually.
-fn lane() -> (Arc<BatchQueue>, Arc<Mutex<Vec<BatchStart>>>) {
+fn batch_queue() -> (Arc<BatchQueue>, Arc<Mutex<Vec<BatchStart>>>) {
     let starts = Arc::<Mutex<Vec<BatchStart>>>::default();
     let due = Arc::clone(&starts);
     (BatchQueue::new(move |start| due.lock().push(start)), starts)
@@ -61,15 +62,15 @@ fn enqueue(queue: &mut Queue, part: BatchPart, input: &InputDraft<'_, '_>) -> on
     receiver
 }
 
-fn enter(lane: &Arc<BatchQueue>, limits: &[(&str, u64)]) -> oneshot::Receiver<BatchReply> {
-    match lane.enter(BatchPart::default(), &check(limits), wait()) {
+fn enter(batch_queue: &Arc<BatchQueue>, limits: &[(&str, u64)]) -> oneshot::Receiver<BatchReply> {
+    match batch_queue.enter(BatchPart::default(), &check(limits), wait()) {
         Admission::Waits(answer) => answer,
         Admission::Alone(_) => unreachable!("the node is busy"),
     }
 }
 
-fn alone(lane: &Arc<BatchQueue>) -> InFlightBatch {
-    match lane.enter(BatchPart::default(), &check(&[("alone", 1)]), wait()) {
+fn alone(batch_queue: &Arc<BatchQueue>) -> InFlightBatch {
+    match batch_queue.enter(BatchPart::default(), &check(&[("alone", 1)]), wait()) {
         Admission::Alone(slot) => slot,
         Admission::Waits(_) => unreachable!("the node is idle"),
     }
@@ -86,15 +87,15 @@ fn shape(entries: &[QueuedCall]) -> Vec<(u64, usize)> {
 
 #[test]
 fn solo_call_is_immediate_and_later_calls_share_batch() {
-    let (lane, starts) = lane();
-    let first = alone(&lane);
-    let _answers = ["a", "b", "c"].map(|key| enter(&lane, &[(key, 1)]));
+    let (batch_queue, starts) = batch_queue();
+    let first = alone(&batch_queue);
+    let _answers = ["a", "b", "c"].map(|key| enter(&batch_queue, &[(key, 1)]));
     let start = next(&starts).unwrap();
     assert!(next(&starts).is_none(), "one batch for all of them");
     let (entries, slot) = start.take_batch().unwrap();
     assert_eq!(entries.len(), 3);
 
-    let _answer = enter(&lane, &[("d", 1)]);
+    let _answer = enter(&batch_queue, &[("d", 1)]);
     assert!(next(&starts).is_none(), "both slots are taken");
     drop(first);
     drop(slot);
@@ -102,67 +103,67 @@ fn solo_call_is_immediate_and_later_calls_share_batch() {
     assert_eq!(entries.len(), 1);
     drop(slot);
     assert!(next(&starts).is_none());
-    drop(alone(&lane));
+    drop(alone(&batch_queue));
 }
 
 #[test]
 fn full_batch_does_not_wait_for_slot() {
-    let (lane, starts) = lane();
-    let _first = alone(&lane);
-    let _answer = enter(&lane, &[("second", 1)]);
+    let (batch_queue, starts) = batch_queue();
+    let _first = alone(&batch_queue);
+    let _answer = enter(&batch_queue, &[("second", 1)]);
     let _second = next(&starts).unwrap().take_batch();
     let keys: Vec<String> = (0..queue::MAX_REQUESTS).map(|key| key.to_string()).collect();
-    let _answers: Vec<_> = keys.iter().map(|key| enter(&lane, &[(key, 1)])).collect();
+    let _answers: Vec<_> = keys.iter().map(|key| enter(&batch_queue, &[(key, 1)])).collect();
     let (entries, _third) = next(&starts).unwrap().take_batch().unwrap();
     assert_eq!(entries.len(), queue::MAX_REQUESTS);
-    let _answer = enter(&lane, &[("one more", 1)]);
+    let _answer = enter(&batch_queue, &[("one more", 1)]);
     assert!(next(&starts).is_none());
 }
 
 #[test]
 fn released_slot_starts_next_batch_once() {
-    let (lane, starts) = lane();
-    let _first = alone(&lane);
-    let _answer = enter(&lane, &[("second", 1)]);
+    let (batch_queue, starts) = batch_queue();
+    let _first = alone(&batch_queue);
+    let _answer = enter(&batch_queue, &[("second", 1)]);
     let (_, mut second) = next(&starts).unwrap().take_batch().unwrap();
-    let _answer = enter(&lane, &[("third", 1)]);
+    let _answer = enter(&batch_queue, &[("third", 1)]);
     second.release();
     let (_, _third) = next(&starts).unwrap().take_batch().unwrap();
     drop(second);
-    let _answer = enter(&lane, &[("fourth", 1)]);
+    let _answer = enter(&batch_queue, &[("fourth", 1)]);
     assert!(next(&starts).is_none(), "the slot was released once");
 }
 
 /// The caller may keep its future without polling it.
 #[test]
 fn late_solo_call_loses_slot() {
-    let (lane, starts) = lane();
-    let first = alone(&lane);
-    let _answer = enter(&lane, &[("second", 1)]);
+    let (batch_queue, starts) = batch_queue();
+    let first = alone(&batch_queue);
+    let _answer = enter(&batch_queue, &[("second", 1)]);
     let (_, second) = next(&starts).unwrap().take_batch().unwrap();
-    let _answer = enter(&lane, &[("third", 1)]);
+    let _answer = enter(&batch_queue, &[("third", 1)]);
     assert!(next(&starts).is_none(), "the solo call is not late yet");
-    lane.lock().alone.as_mut().unwrap().late_at = Instant::now();
-    let _answer = enter(&lane, &[("fourth", 1)]);
+    batch_queue.lock().alone.as_mut().unwrap().late_at = Instant::now();
+    let _answer = enter(&batch_queue, &[("fourth", 1)]);
     let (entries, third) = next(&starts).unwrap().take_batch().unwrap();
     assert_eq!(entries.len(), 2);
-    let _answer = enter(&lane, &[("fifth", 1)]);
+    let _answer = enter(&batch_queue, &[("fifth", 1)]);
     drop(first);
     assert!(next(&starts).is_none(), "the slot was released once");
     drop((second, third));
     let (_, fourth) = next(&starts).unwrap().take_batch().unwrap();
     drop(fourth);
-    drop(alone(&lane));
-    assert_eq!(lane.lock().taken, 0);
+    drop(alone(&batch_queue));
+    assert_eq!(batch_queue.lock().taken, 0);
 }
 
 #[test]
 fn first_reply_has_longer_late_bound() {
-    let (lane, _starts) = lane();
-    let first = alone(&lane);
+    let (batch_queue, _starts) = batch_queue();
+    let first = alone(&batch_queue);
     assert_eq!(first.late_at() - first.began, FIRST_LATE_AFTER);
     let late_after = |micros| {
-        lane.lock().round_trip = Duration::from_micros(micros);
+        batch_queue.lock().round_trip = Duration::from_micros(micros);
         first.late_at() - first.began
     };
     assert_eq!(late_after(80), LATE_AFTER);
@@ -171,9 +172,9 @@ fn first_reply_has_longer_late_bound() {
 
 #[test]
 fn dropped_start_fails_waiting_callers() {
-    let (lane, starts) = lane();
-    let first = alone(&lane);
-    let mut answers = ["a", "b"].map(|key| enter(&lane, &[(key, 1)]));
+    let (batch_queue, starts) = batch_queue();
+    let first = alone(&batch_queue);
+    let mut answers = ["a", "b"].map(|key| enter(&batch_queue, &[(key, 1)]));
     drop(next(&starts));
     for answer in &mut answers {
         assert_eq!(
@@ -182,13 +183,13 @@ fn dropped_start_fails_waiting_callers() {
         );
     }
     drop(first);
-    drop(alone(&lane));
+    drop(alone(&batch_queue));
 }
 
 #[test]
 fn longer_round_trip_allows_more_batches() {
-    let (lane, _starts) = lane();
-    let mut state = lane.lock();
+    let (batch_queue, _starts) = batch_queue();
+    let mut state = batch_queue.lock();
     for (micros, slots) in [(0, 2), (80, 2), (500, 4), (2_000, 10), (20_000, MAX_SLOTS)] {
         state.round_trip = Duration::from_micros(micros);
         assert_eq!(state.slots(), slots, "{micros} us");
@@ -214,20 +215,20 @@ fn equal_requests_share_entry_and_keep_order() {
 
 #[test]
 fn caller_after_join_builds_input_only_if_unmatched() {
-    let (lane, _starts) = lane();
-    let _first = alone(&lane);
-    let _answers: Vec<_> = (0..2).map(|_| enter(&lane, &[("hot", 1)])).collect();
-    assert!(lane.joins.load(Ordering::Relaxed));
+    let (batch_queue, _starts) = batch_queue();
+    let _first = alone(&batch_queue);
+    let _answers: Vec<_> = (0..2).map(|_| enter(&batch_queue, &[("hot", 1)])).collect();
+    assert!(batch_queue.joins.load(Ordering::Relaxed));
     let (policy, namespace) = (policy(), Namespace::new("", "n"));
     let builds_input = |key: &str| {
         let request = DecisionRequest::new([LimitRequest::new(&policy, key)], Mode::Charge, false).unwrap();
         let draft = InputDraft::new(&request, Operation::Check, &namespace);
-        let entered = lane.enter(BatchPart::default(), &draft, wait());
+        let entered = batch_queue.enter(BatchPart::default(), &draft, wait());
         assert!(matches!(entered, Admission::Waits(_)));
         draft.is_built()
     };
     assert!(!builds_input("hot"));
-    assert!(builds_input("other") && !lane.joins.load(Ordering::Relaxed));
+    assert!(builds_input("other") && !batch_queue.joins.load(Ordering::Relaxed));
     assert!(builds_input("hot"), "before the lock is taken");
     assert!(!builds_input("hot"));
 }
@@ -243,7 +244,7 @@ fn caller_does_not_join_across_entry_with_shared_key() {
         (
             BatchPart {
                 slot: 7,
-                asking: true,
+                asking: Asking::Required,
             },
             check(&[("k", 1)]),
         ),
@@ -317,11 +318,11 @@ fn cancelled_caller_is_removed_from_batch() {
 
 #[test]
 fn rejected_deadlines_leave_the_queue_and_other_calls_keep_their_order() {
-    let (lane, starts) = lane();
-    let slot = alone(&lane);
+    let (batch_queue, starts) = batch_queue();
+    let slot = alone(&batch_queue);
     let enter_within = |key: &str, deadline| {
         let wait = CallDeadline::after(deadline);
-        match lane.enter(BatchPart::default(), &check(&[(key, 1)]), wait) {
+        match batch_queue.enter(BatchPart::default(), &check(&[(key, 1)]), wait) {
             Admission::Waits(answer) => answer,
             Admission::Alone(_) => unreachable!("the node is busy"),
         }
@@ -330,7 +331,7 @@ fn rejected_deadlines_leave_the_queue_and_other_calls_keep_their_order() {
     let mut rejected = [enter_within("a", short), enter_within("b", short)];
     let _kept = [enter_within("b", long), enter_within("c", long)];
     let failure = Failure::Undecided(StoreError::new(StoreErrorKind::CircuitOpen, "open"));
-    lane.fail_waiting(|wait| wait.deadline() <= short, &failure);
+    batch_queue.fail_waiting(|wait| wait.deadline() <= short, &failure);
     assert!(
         rejected
             .iter_mut()

@@ -8,7 +8,7 @@ use crate::redis::local_fallback::last_known::LastRemaining;
 use crate::units::micros_ceil;
 
 /// `retry_after` of a cost above the share: the store may be available again by then.
-const ASK_AGAIN_AFTER: Duration = Duration::from_millis(500);
+const RETRY_AFTER: Duration = Duration::from_millis(500);
 
 /// The share of one replica in one limit.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ impl RemainingShare {
     pub(crate) fn finish(&self, outcome: &mut StepOutcome, cost: u64, now: u64) {
         if cost > self.whole.quota() {
             outcome.fits = false;
-            outcome.retry_after = micros_ceil(ASK_AGAIN_AFTER);
+            outcome.retry_after = micros_ceil(RETRY_AFTER);
         } else if self.is_below(cost) {
             outcome.fits = false;
             outcome.retry_after = self.fits_in(cost, now).max(1);

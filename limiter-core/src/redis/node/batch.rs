@@ -1,4 +1,15 @@
 //! Execution of one batch, from the queue to the replies of its callers.
+//!
+//! The callers of a batch have different deadlines, and each may leave at any time, but one reply
+//! decides for all of them. A task takes the batch, groups its calls by slot, and sends one call of
+//! the script for each group in one pipeline. While it waits, it handles the moments without a
+//! reply in order: a late batch releases its slot, a passed deadline counts as a timeout of the
+//! connection, and after the last deadline the batch ends.
+//!
+//! Invariants: nothing is sent for callers that left before. A group is sent a second time only
+//! after NOSCRIPT, which proves that nothing was executed. Each caller receives one reply or error.
+//!
+//! Tests: `dispatch/tests.rs`, `tests/dispatcher.rs`, and `dispatch/model.rs` under every schedule.
 
 use std::pin::{Pin, pin};
 use std::sync::OnceLock;
@@ -12,7 +23,7 @@ use tokio::task::yield_now;
 use crate::error::StoreError;
 use crate::observe;
 use crate::redis::call_deadline::CallDeadline;
-use crate::redis::client::connection::Connection;
+use crate::redis::client::connection::{Asking, Connection};
 use crate::redis::client::failure::Failure;
 use crate::redis::dispatch::BatchStart;
 use crate::redis::dispatch::queue::{BatchPart, QueuedCall};
@@ -217,7 +228,7 @@ async fn send(
 #[derive(Debug)]
 struct SlotGroup {
     entries: Vec<QueuedCall>,
-    asking: bool,
+    asking: Asking,
 }
 
 /// Groups the entries by batch part and keeps their order within a part.

@@ -34,7 +34,7 @@ pub(crate) struct RuntimePools(RwLock<Vec<RuntimeEntry>>);
 pub(crate) struct RuntimeConnections {
     pool: Pool<Dialer>,
     failures: Arc<DialFailures>,
-    pub(crate) lane: Arc<BatchQueue>,
+    pub(crate) batch_queue: Arc<BatchQueue>,
     /// The connection that carries all calls while it is healthy, so that the server receives them
     /// in order. The other connections of the pool are spares.
     used: Mutex<Option<Connection>>,
@@ -93,11 +93,11 @@ impl RuntimePools {
 
 impl RuntimeConnections {
     /// Creates a set from a pool that reports its failed dials to `failures`.
-    pub(crate) fn new(pool: Pool<Dialer>, failures: Arc<DialFailures>, lane: Arc<BatchQueue>) -> Self {
+    pub(crate) fn new(pool: Pool<Dialer>, failures: Arc<DialFailures>, batch_queue: Arc<BatchQueue>) -> Self {
         Self {
             pool,
             failures,
-            lane,
+            batch_queue,
             used: Mutex::new(None),
         }
     }
@@ -149,7 +149,7 @@ impl RuntimeConnections {
     /// Makes this connection the one in use.
     fn switch_to(&self, connection: Connection) {
         *self.lock() = Some(connection);
-        self.lane.forget_round_trip();
+        self.batch_queue.forget_round_trip();
     }
 
     /// Stops using this connection, if it is still in use.

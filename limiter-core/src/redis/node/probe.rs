@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use crate::redis::call_deadline::CallDeadline;
 use crate::redis::client::breaker::Probe;
-use crate::redis::client::connection::Driver;
+use crate::redis::client::connection::{Asking, Driver};
 use crate::redis::client::failure::Failure;
 use crate::redis::node::{Node, connection_error, send};
 use crate::redis::script::wire;
@@ -27,7 +27,7 @@ impl Node {
             let exchange = async {
                 let connection = local.connection(wait.deadline()).await;
                 let mut connection = connection.map_err(Failure::Unreachable)?;
-                send(&mut connection, &call, false).await
+                send(&mut connection, &call, Asking::Omitted).await
             };
             let Ok(answer) = timeout_at(wait.ends(), exchange).await else {
                 return probe.overdue(Instant::now());

@@ -56,7 +56,7 @@ impl Node {
         let _slot = self.in_flight_slot()?;
         self.admit(wait)?;
         let local = self.local().map_err(Failure::Unreachable)?;
-        match local.lane.enter_repeated(part, input, times, *wait) {
+        match local.batch_queue.enter_repeated(part, input, times, *wait) {
             QueuedRun::Alone(slot) => self.decide_alone(slot, part, input.input(), times, wait).await,
             QueuedRun::Waits(receivers) => {
                 let call = BatchedCall::new(self, wait);

@@ -8,6 +8,7 @@ use limiter_testing::RedisServer;
 use crate::algorithm::Mode;
 use crate::memory::MemoryStore;
 use crate::policy::Policy;
+use crate::redis::client::connection::Asking;
 use crate::redis::node::{self, Node};
 use crate::redis::script::wire::ScriptInput;
 use crate::redis::script::{reply, wire};
@@ -99,7 +100,7 @@ async fn batch_equals_sequential_requests() {
             .collect();
         let items: Vec<_> = inputs.iter().map(|(input, times)| (input, *times)).collect();
         let call = wire::call(&items, Some(clock.now()), Duration::from_secs(5));
-        let replies = reply::verdicts(&node.try_run(&call, false).await.unwrap(), &items).unwrap();
+        let replies = reply::verdicts(&node.try_run(&call, Asking::Omitted).await.unwrap(), &items).unwrap();
         for ((request, _), replies) in requests.iter().zip(replies) {
             for (number, replies) in replies.into_iter().enumerate() {
                 let mut expected = model.decide_now(request).unwrap();
@@ -158,6 +159,6 @@ fn batch<'a>(random: &mut fastrand::Rng, policies: &'a [Policy]) -> Vec<(Decisio
 async fn reset(node: &Node, model: &MemoryStore, request: &DecisionRequest<'_>, clock: &ManualClock) {
     let input = ScriptInput::new(request, Operation::Reset, &Namespace::new("", "limits"));
     let call = wire::call(&[(&input, 2)], Some(clock.now()), Duration::from_secs(5));
-    node.try_run(&call, false).await.unwrap();
+    node.try_run(&call, Asking::Omitted).await.unwrap();
     request.limits.iter().for_each(|limit| model.forget(limit));
 }

@@ -21,7 +21,7 @@ use crate::redis::client::endpoint::Endpoint;
 use crate::redis::client::tls::Certificates;
 use crate::redis::secret_url::SecretUrl;
 use crate::redis::topology::slots::Address;
-use crate::support::jitter::varied;
+use crate::support::jitter::with_jitter;
 use crate::support::real_time::{sleep, timeout, timeout_at};
 
 /// Upper bound of the wait for all sentinels.
@@ -120,7 +120,7 @@ impl Sentinel {
     async fn watch(self: Arc<Self>, address: Address, primary: Weak<Health>) {
         let mut connections = Vec::new();
         loop {
-            sleep(varied(POLL_INTERVAL)).await;
+            sleep(with_jitter(POLL_INTERVAL)).await;
             if primary.upgrade().is_none_or(|health| health.is_broken()) {
                 return;
             }

@@ -11,7 +11,7 @@ use crate::redis::{RegistryStore, SubscriberRecord, SubscriberStore};
 use crate::registry::text::OVERLAYS_FORMAT;
 use crate::registry::watcher::WeakRegistry;
 use crate::registry::{PolicyRegistry, RedisRegistry, RegistryError};
-use crate::support::jitter::varied;
+use crate::support::jitter::with_jitter;
 use crate::support::real_time::sleep;
 
 /// The duration of a registration.
@@ -77,7 +77,7 @@ impl RedisRegistry {
     ///
     /// Cancel safe.
     pub async fn subscribers(&self) -> Result<Vec<Subscriber>, RegistryError> {
-        let records = self.subscriber_store().list(RegistryStore::PATIENTLY).await?;
+        let records = self.subscriber_store().list(RegistryStore::TIMEOUT).await?;
         Ok(records.into_iter().map(Subscriber::from_record).collect())
     }
 }
@@ -109,7 +109,7 @@ pub(super) async fn register_until_dropped(
         }
         tokio::select! {
             () = other_revision(&registry, published) => {}
-            () = sleep(varied(INTERVAL)) => {}
+            () = sleep(with_jitter(INTERVAL)) => {}
         }
     }
 }

@@ -16,12 +16,12 @@ use crate::registry::redis::{too_high, unnumbered};
 use crate::registry::text::{Findings, parse_published};
 use crate::registry::watcher::{LastError, WeakRegistry, reason, run_blocking_if_large};
 use crate::registry::{PolicyRegistry, RegistryError};
-use crate::support::jitter::varied;
+use crate::support::jitter::with_jitter;
 use crate::support::real_time::sleep;
 use crate::support::sync::{Mutex, MutexGuard};
 
 /// Polling interval without change messages. Each pause is longer by up to a quarter.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// A rejected text of the same revision is read again after this number of polls, because it may
 /// have been corrected by hand without a new revision.
 const LOOKS_PER_REFUSED: u32 = 60;
@@ -78,7 +78,7 @@ async fn poll_until_dropped(
         }
         tokio::select! {
             () = news.notified() => {}
-            () = sleep(varied(LOOK_EVERY)) => {}
+            () = sleep(with_jitter(POLL_INTERVAL)) => {}
         }
     }
 }
@@ -101,7 +101,7 @@ async fn listen(store: &RegistryStore, news: &Notify) {
                 tracing::debug!(key = store.key(), %error, "Pub/Sub unavailable; polling for registry changes")
             }
         }
-        sleep(varied(pause)).await;
+        sleep(with_jitter(pause)).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }

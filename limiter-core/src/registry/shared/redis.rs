@@ -13,7 +13,7 @@ use crate::registry::{
     BYTES_A_NAME, EntryEdit, PolicyEntry, PolicyRegistry, RedisRegistry, RedisSubscription, RegistryError,
     run_blocking_if_large,
 };
-use crate::support::jitter::varied;
+use crate::support::jitter::with_jitter;
 use crate::support::real_time::sleep;
 use crate::support::sync::Mutex;
 use crate::units::Timestamp;
@@ -68,7 +68,7 @@ impl RedisEdits {
         self.follow();
         let patience = match is_known {
             true => RegistryStore::BRIEFLY,
-            false => RegistryStore::PATIENTLY,
+            false => RegistryStore::TIMEOUT,
         };
         self.registry
             .poll(patience)
@@ -148,7 +148,7 @@ impl RedisEdits {
             match self.registry.publish(&text, replaced).await {
                 Ok(_) => return Ok(answer),
                 Err(RegistryError::Conflict { .. }) if attempts < MAX_ATTEMPTS => {
-                    sleep(varied(Duration::from_millis(2) * attempts)).await;
+                    sleep(with_jitter(Duration::from_millis(2) * attempts)).await;
                 }
                 Err(error) => return Err(rejection(error, "changed")),
             }
