@@ -101,7 +101,10 @@ class Plot {
     const first = Math.min(...this.points.keys(), end);
     const times = [];
     for (let at = start; at <= end; at += this.step) times.push(at);
-    const count = (at, name) => (at < first ? null : (this.points.get(at)?.[name] ?? 0));
+    // Without a failed call, a second red line at zero would be mistaken for denials.
+    const hasFailed = [...this.points.values()].some((point) => point.failed > 0);
+    const isAbsent = (at, name) => at < first || (name === "failed" && !hasFailed);
+    const count = (at, name) => (isAbsent(at, name) ? null : (this.points.get(at)?.[name] ?? 0));
     // The last minute or hour is not over: its counts so far are points, not a part of the line.
     const isOver = (at) => at !== end || this.end > 0;
     const lines = SERIES.map(({ name }) => times.map((at) => (isOver(at) ? count(at, name) : null)));
