@@ -34,7 +34,11 @@ mod roles;
 mod snippets;
 #[path = "pages/start.rs"]
 mod start;
+#[path = "pages/statements.rs"]
+mod statements;
 mod support;
+#[path = "pages/tabs.rs"]
+mod tabs;
 #[path = "pages/tasks.rs"]
 mod tasks;
 #[path = "pages/truth.rs"]

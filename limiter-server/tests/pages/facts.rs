@@ -97,7 +97,7 @@ fn preview_warns_of_large_changes_and_resets() {
     };
     let larger = warnings(&[("burst", "11")]);
     assert!(
-        larger.contains("the capacity is more than twice the previous one"),
+        larger.contains("The capacity is more than twice the previous one."),
         "{larger}"
     );
     let off = warnings(&[("enforcement", "off")]);
@@ -106,7 +106,7 @@ fn preview_warns_of_large_changes_and_resets() {
         "{off}"
     );
     let reset = warnings(&[("inheritance", "reset")]);
-    assert!(reset.contains("the usage of all keys is reset"), "{reset}");
+    assert!(reset.contains("The usage of all keys is reset"), "{reset}");
 }
 
 #[test]
@@ -128,10 +128,10 @@ fn new_policies_start_in_shadow_and_leave_it_with_their_counts() {
             .post(&format!("{SEARCH}/edit"), &bucket("1", "1"))
             .body
     };
-    let counted = "of 3 calls in the last 24 hours, 2 would have been denied (66.7 %)";
+    let counted = "Of 3 calls in the last 24 hours, 2 would have been denied (66.7 %)";
     wait_until(|| page().contains(counted), page);
     let page = browser.post(&format!("{SEARCH}/edit"), &bucket("1", "1")).body;
-    assert!(page.contains("the policy denies calls from now on"), "{page}");
+    assert!(page.contains("The policy denies calls from now on"), "{page}");
 }
 
 #[test]

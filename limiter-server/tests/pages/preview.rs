@@ -16,12 +16,22 @@ fn preview_states_the_effect_in_numbers() {
     let mut browser = Browser::signed_in(&server, "root");
     let page = browser.post(&format!("{SEARCH}/edit"), &bucket("1", "50")).body;
     let treatments = ["40 of 100", "40 of 50", "20 of 50", "50 of 50"];
-    for expected in treatments
-        .into_iter()
-        .chain(["<polyline", "(chosen)", "app shop"])
-    {
+    for expected in treatments.into_iter().chain(["(chosen)", "app shop"]) {
         assert!(page.contains(expected), "{expected}: {page}");
     }
+    let points = |class: &str| {
+        let start = format!("<polyline class=\"{class}\" points=\"");
+        let (_, rest) = page
+            .split_once(&start)
+            .unwrap_or_else(|| panic!("{class}: {page}"));
+        rest.split('"').next().unwrap_or_default().trim().to_owned()
+    };
+    let (before, after) = (points("curve-before"), points("curve-after"));
+    for curve in [&before, &after] {
+        assert!(curve.split(' ').count() > 2, "{curve}");
+    }
+    assert_ne!(before, after);
+    assert!(page.contains(" requests</span><span>0</span>"), "{page}");
     let page = browser.post(&format!("{SEARCH}/edit"), &bucket("1", "10")).body;
     assert!(page.contains("less than half"), "{page}");
 }

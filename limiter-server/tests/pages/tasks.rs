@@ -81,6 +81,11 @@ fn trial_is_counted_and_adopted() {
     ];
     let started = browser.post(&format!("{SEARCH}/trial"), &fields);
     assert_eq!(started.status, 303, "{}", started.body);
+    let page = browser.get(SEARCH).body;
+    assert!(
+        page.contains("<strong>no call was decided</strong> since <time"),
+        "{page}"
+    );
     let trial = || root.get(&format!("{API}/trial")).json();
     // The first call after the publication starts the usage of the trial.
     let mut number = 0;

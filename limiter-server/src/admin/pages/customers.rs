@@ -19,6 +19,7 @@ use crate::admin::pages::overlays::block_in;
 use crate::admin::pages::policy_fields::PolicyFields;
 use crate::admin::pages::policy_list::all_policies;
 use crate::admin::pages::policy_mode::PolicyMode;
+use crate::admin::pages::proposals;
 use crate::admin::pages::time::PageTime;
 use crate::admin::pages::views::PolicyView;
 use crate::admin::pages::{links, render, see};
@@ -122,6 +123,8 @@ struct CustomerRow {
     unknown: String,
     /// The numbers that the form of a raise suggests; `None` if the user may not raise the key.
     raise: Option<PolicyFields>,
+    /// The proposals that a raise closes, as a sentence.
+    closed_proposals: Option<String>,
     may_edit: bool,
 }
 
@@ -231,6 +234,7 @@ pub(super) async fn show(
             page.denials = denials(&caller, &environment, (&key, part.as_ref()), &view.policies).await?;
             page.part = part;
             page.fingerprint = view.fingerprint;
+            let proposals = proposals::open(&caller, &environment).await?;
             let may_edit =
                 |apps: Option<&[String]>| caller.may_edit(&environment, AdminAction::EditNumbers, apps);
             let rows = view.policies.into_iter().map(|of| CustomerRow {
@@ -254,6 +258,7 @@ pub(super) async fn show(
                 raise: Some(&of.policy)
                     .filter(|policy| of.parts.is_some() && may_edit(policy.apps.as_deref()))
                     .map(|of| PolicyFields::of(&of.name, &of.toml).doubled()),
+                closed_proposals: proposals::closed_by_change(&proposals, &of.policy),
                 mode: PolicyMode::of(&of.policy, &page.layout.suspensions),
                 policy: of.policy,
                 state: of.key,

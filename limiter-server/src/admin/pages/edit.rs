@@ -13,6 +13,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::admin::pages::caller::{PageCaller, PageForm};
+use crate::admin::pages::edit_tabs::{EditTab, fields_of_text, text_of_fields};
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::key_fields::{KeyFields, KeyInput, fields_of};
 use crate::admin::pages::layout::{Layout, Section};
@@ -20,6 +21,7 @@ use crate::admin::pages::policy::{PolicyLinks, PolicyRights};
 use crate::admin::pages::policy_fields::{ALGORITHMS, PolicyFields, only_name};
 use crate::admin::pages::policy_list::read;
 use crate::admin::pages::preview::ShownPreview;
+use crate::admin::pages::proposals;
 use crate::admin::pages::views::PolicyView;
 use crate::admin::pages::{links, render};
 
@@ -54,6 +56,11 @@ pub(super) struct EditForm {
     pub(super) revision: i64,
     pub(super) text: Option<String>,
     inheritance: Option<String>,
+    /// The text whose policy the form shows, if it is not the saved one.
+    base: Option<String>,
+    /// The tab that the button of the form opens; `None` for a preview.
+    #[serde(rename = "as")]
+    tab: Option<EditTab>,
     /// A key whose state after the change is shown.
     key: Option<String>,
     pub(super) reason: Option<String>,
@@ -69,14 +76,14 @@ pub(super) struct EditForm {
 struct EditTemplate {
     layout: Layout,
     links: PolicyLinks,
-    /// The page of a new policy, for the tabs.
-    new_href: String,
     name: String,
     is_new: bool,
     revision: i64,
     is_text: bool,
     fields: PolicyFields,
     text: String,
+    /// The text whose policy the form shows; empty for the saved one.
+    base: String,
     inheritance: String,
     /// The key whose state after the change is shown.
     key: String,
@@ -85,6 +92,8 @@ struct EditTemplate {
     rights: PolicyRights,
     failure: Option<String>,
     preview: Option<ShownPreview>,
+    /// The proposals that the change closes, as a sentence.
+    closed_proposals: Option<String>,
     algorithms: &'static [(&'static str, &'static str)],
     inheritances: &'static [(&'static str, &'static str)],
 }
@@ -93,6 +102,21 @@ impl EditForm {
     /// The treatment of the usage of keys.
     pub(super) fn inheritance(&self) -> &str {
         self.inheritance.as_deref().unwrap_or("as_is")
+    }
+
+    /// The entered key, whose state after the change is shown; empty without one.
+    fn entered_key(&self) -> Result<String, PageFailure> {
+        let unprocessable = |reason| PageFailure::new(StatusCode::UNPROCESSABLE_ENTITY, reason);
+        let key = self.key_fields.text().map_err(unprocessable)?;
+        Ok(key.or_else(|| self.key.clone()).unwrap_or_default())
+    }
+
+    /// The text of the policy: that of the field, or that of the form in place of the saved text.
+    fn policy_text(&self, name: &str, saved: &str) -> Result<String, String> {
+        match &self.text {
+            Some(text) => Ok(text.clone()),
+            None => text_of_fields(&self.fields, name, self.base.as_deref().unwrap_or(saved)),
+        }
     }
 }
 
@@ -174,33 +198,43 @@ impl<'a> Editor<'a> {
         Ok(EditTemplate {
             layout,
             links: PolicyLinks::new(self.environment, &self.name, apps),
-            new_href: new_href(self.environment, None),
             name: self.name.clone(),
             is_new: self.current.is_none(),
             revision: self.current.as_ref().map_or(0, |of| of.revision),
             is_text: text.is_some(),
             fields,
             text: text.unwrap_or_default(),
+            base: String::new(),
             inheritance: "as_is".to_owned(),
             key: String::new(),
             key_fields: fields_of(&self.declared_parts(), ""),
             rights,
             failure: None,
             preview: None,
+            closed_proposals: None,
             algorithms: &ALGORITHMS,
             inheritances: &INHERITANCES,
         })
     }
 
+    /// The page with the content of a form.
+    async fn page_of(&self, form: EditForm) -> Result<EditTemplate, PageFailure> {
+        let (key, inheritance) = (form.entered_key()?, form.inheritance().to_owned());
+        let mut page = self.page(form.fields, form.text).await?;
+        page.base = form.base.unwrap_or_default();
+        page.inheritance = inheritance;
+        page.key_fields = fields_of(&self.declared_parts(), &key);
+        page.key = key;
+        if !page.is_new && form.revision > 0 {
+            page.revision = form.revision;
+        }
+        Ok(page)
+    }
+
     /// Reads the effect of a form from the API, also on a key.
     async fn preview(&self, form: &EditForm, key: &str) -> Result<ShownPreview, PageFailure> {
-        let text = match &form.text {
-            Some(text) => text.clone(),
-            None => {
-                let text = form.fields.text(&self.name, self.base());
-                text.map_err(|reason| PageFailure::new(StatusCode::UNPROCESSABLE_ENTITY, reason))?
-            }
-        };
+        let text = form.policy_text(&self.name, self.base());
+        let text = text.map_err(|reason| PageFailure::new(StatusCode::UNPROCESSABLE_ENTITY, reason))?;
         let path = links::api(self.environment, &["policies", &self.name, "preview"]);
         let body = json!({ "toml": text, "inheritance": form.inheritance(), "key": key });
         let reply = self.caller.api.send(Method::POST, &path, &[], &body).await?;
@@ -230,9 +264,7 @@ pub(super) async fn new(
     let as_text = query.form.as_deref() == Some("toml");
     let text = as_text.then(|| fields.text(NEW_NAME, "")).transpose();
     let text = text.map_err(|reason| PageFailure::new(StatusCode::UNPROCESSABLE_ENTITY, reason))?;
-    let mut page = editor.page(fields, text).await?;
-    page.new_href = new_href(&environment, app.as_deref());
-    Ok(render(&page))
+    Ok(render(&editor.page(fields, text).await?))
 }
 
 pub(super) async fn edit(
@@ -248,7 +280,9 @@ pub(super) async fn edit(
         ));
     }
     let fields = PolicyFields::of(&name, &current.toml);
-    let text = (query.form.as_deref() == Some("toml")).then(|| current.toml.clone());
+    // Texts belong to owners; the form has the numbers that an editor may change.
+    let is_text = query.form.as_deref() == Some("toml") && rights.is_owner;
+    let text = is_text.then(|| current.toml.clone());
     let editor = Editor {
         caller: &caller,
         environment: &environment,
@@ -256,12 +290,6 @@ pub(super) async fn edit(
         current: Some(current),
     };
     Ok(render(&editor.page(fields, text).await?))
-}
-
-/// The page of a new policy of an app.
-fn new_href(environment: &str, app: Option<&str>) -> String {
-    let app = links::encode(app.unwrap_or_default());
-    format!("{}?app={app}", links::page(environment, &["new"]))
 }
 
 /// The preview of a new policy. Its name is a field, or that in the text.
@@ -281,6 +309,9 @@ pub(super) async fn preview_new(
         current: None,
     };
     caller.require_environment(&environment)?;
+    if let Some(tab) = form.tab {
+        return show_tab(&editor, tab, form).await;
+    }
     let problem = match name.as_str() {
         "" if form.text.is_some() => Some("The text has no [policy.NAME], or several.".to_owned()),
         "" => Some("A name is missing.".to_owned()),
@@ -291,7 +322,7 @@ pub(super) async fn preview_new(
     };
     if let Some(problem) = problem {
         editor.name = name;
-        let mut page = editor.page(form.fields, form.text).await?;
+        let mut page = editor.page_of(form).await?;
         page.failure = Some(problem);
         return Ok(unprocessable(&page));
     }
@@ -304,25 +335,59 @@ pub(super) async fn preview(
     PageForm(form): PageForm<EditForm>,
 ) -> Result<Response, PageFailure> {
     let editor = Editor::open(&caller, &environment, &name).await?;
-    show_preview(&editor, form).await
+    match form.tab {
+        Some(tab) => show_tab(&editor, tab, form).await,
+        None => show_preview(&editor, form).await,
+    }
+}
+
+/// Shows what the form contains in another tab. A text that the form cannot show, and a form that is
+/// no text, stay as they are.
+async fn show_tab(editor: &Editor<'_>, tab: EditTab, mut form: EditForm) -> Result<Response, PageFailure> {
+    let converted = match (tab, form.text.take()) {
+        (EditTab::Form, Some(text)) => match fields_of_text(&editor.name, &text) {
+            Ok(fields) => {
+                form.fields = fields;
+                form.base = Some(text);
+                Ok(())
+            }
+            Err(reason) => {
+                form.text = Some(text);
+                Err(reason)
+            }
+        },
+        (EditTab::Toml, None) => {
+            let name = if editor.name.is_empty() {
+                NEW_NAME
+            } else {
+                &editor.name
+            };
+            form.policy_text(name, editor.base())
+                .map(|text| form.text = Some(text))
+        }
+        (_, text) => {
+            form.text = text;
+            Ok(())
+        }
+    };
+    let mut page = editor.page_of(form).await?;
+    page.failure = converted.err();
+    Ok(match page.failure {
+        None => render(&page),
+        Some(_) => unprocessable(&page),
+    })
 }
 
 async fn show_preview(editor: &Editor<'_>, form: EditForm) -> Result<Response, PageFailure> {
-    let unprocessable_part = |reason| PageFailure::new(StatusCode::UNPROCESSABLE_ENTITY, reason);
-    let key = form.key_fields.text().map_err(unprocessable_part)?;
-    let key = key.or_else(|| form.key.clone()).unwrap_or_default();
-    let result = editor.preview(&form, &key).await;
-    let chosen = form.inheritance().to_owned();
-    let mut page = editor.page(form.fields, form.text).await?;
-    page.inheritance = chosen;
-    page.key_fields = fields_of(&editor.declared_parts(), &key);
-    page.key = key;
-    if !page.is_new && form.revision > 0 {
-        page.revision = form.revision;
-    }
+    let result = editor.preview(&form, &form.entered_key()?).await;
+    let mut page = editor.page_of(form).await?;
     match result {
         Ok(preview) => {
             page.preview = Some(preview);
+            if let Some(current) = &editor.current {
+                let open = proposals::open(editor.caller, editor.environment).await?;
+                page.closed_proposals = proposals::closed_by_change(&open, current);
+            }
             Ok(render(&page))
         }
         Err(failure) if failure.status == StatusCode::UNPROCESSABLE_ENTITY => {

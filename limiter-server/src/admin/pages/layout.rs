@@ -72,7 +72,7 @@ pub(super) struct Layout {
 }
 
 impl Health {
-    fn of(status: &StatusView) -> Self {
+    pub(super) fn of(status: &StatusView) -> Self {
         let (class, text) = match status {
             of if of.read_only => ("bad", "Read-only: the database has a newer version".to_owned()),
             StatusView {

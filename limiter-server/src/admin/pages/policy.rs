@@ -16,11 +16,12 @@ use crate::admin::pages::plot::{HOURS, PlotRange, PlotView, RANGES};
 use crate::admin::pages::policy_fields::{PolicyFields, QuotaFields};
 use crate::admin::pages::policy_list::read;
 use crate::admin::pages::policy_mode::PolicyMode;
+use crate::admin::pages::proposals;
 use crate::admin::pages::revisions::DocumentRevisions;
 use crate::admin::pages::time::PageTime;
 use crate::admin::pages::trials::{self, TrialView};
 use crate::admin::pages::views::{
-    PolicyView, ProposalListView, ProposalView, RevisionView, SubscriberListView, SubscriberView,
+    PolicyView, ProposalView, RevisionView, SubscriberListView, SubscriberView,
 };
 use crate::admin::pages::{links, render, see};
 use crate::admin::permissions::{ALL_APPS, AdminAction};
@@ -68,6 +69,8 @@ struct PolicyTemplate {
     key_parts: Vec<String>,
     proposals: Vec<ProposalView>,
     proposals_href: String,
+    /// The proposals that another change closes, as a sentence.
+    closed_proposals: Option<String>,
     user: String,
     revisions: Vec<RevisionView>,
     older: Option<String>,
@@ -165,8 +168,8 @@ pub(super) async fn show(
     let found = revisions.page(query.before).await?;
     let marks = revisions.marks(&found.revisions);
     let older = found.next.map(|before| format!("?before={before}#history"));
-    let proposals: ProposalListView = caller.api.get(&links::api(&environment, &["proposals"])).await?;
-    let proposals = proposals.proposals.into_iter().filter(|of| of.name == name);
+    let mut proposals = proposals::open(&caller, &environment).await?;
+    proposals.retain(|of| of.name == name);
     let hours = query.hours();
     let plot = PlotView::read(&caller, &environment, &name, &marks, PlotRange::last(hours)).await?;
     let quotas = QuotaFields::all(&policy.toml);
@@ -209,7 +212,8 @@ pub(super) async fn show(
         quotas: quotas.collect(),
         key_parts: fields.key_part_names(),
         fields,
-        proposals: proposals.collect(),
+        closed_proposals: proposals::closed_by_change(&proposals, &policy),
+        proposals,
         proposals_href: links::page(&environment, &["proposals"]),
         user: caller.actor.name.clone(),
         revisions: found.revisions,

@@ -68,6 +68,28 @@ impl PolicyMode {
     }
 }
 
+/// The number of policies by mode: `12 policies decide their calls: 9 enforced, 3 in shadow mode.`
+pub(super) fn summary(modes: &[PolicyMode]) -> String {
+    const PHRASES: [&str; 5] = [
+        "enforced",
+        "in shadow mode",
+        "off",
+        "in a mode that is not known",
+        "suspended",
+    ];
+    let phrase = |mode: &PolicyMode| mode.own_phrase().unwrap_or("suspended");
+    let counts = PHRASES.map(|of| (of, modes.iter().filter(|mode| phrase(mode) == of).count()));
+    let counts = counts.iter().filter(|(_, number)| *number > 0);
+    let counts: Vec<String> = counts
+        .map(|(phrase, number)| format!("{number} {phrase}"))
+        .collect();
+    match modes.len() {
+        0 => "No policy has this scope.".to_owned(),
+        1 => format!("1 policy decides its calls: {}.", counts.join(", ")),
+        number => format!("{number} policies decide their calls: {}.", counts.join(", ")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -123,6 +145,27 @@ mod tests {
         // The suspension of the policy precedes the others.
         let (_, texts) = mode(shop, &[("all", "deny"), ("policy:search", "off")]);
         assert_eq!(texts, ["Suspended: All calls pass and use no permits."]);
+    }
+
+    #[test]
+    fn modes_are_counted() {
+        let mode = |own| PolicyMode {
+            own,
+            suspended: Vec::new(),
+        };
+        assert_eq!(summary(&[]), "No policy has this scope.");
+        let enforced = || mode(Some(("ok", "Enforced")));
+        assert_eq!(summary(&[enforced()]), "1 policy decides its calls: 1 enforced.");
+        let modes = [
+            mode(None),
+            enforced(),
+            mode(Some(("shadow", "Shadow"))),
+            enforced(),
+        ];
+        assert_eq!(
+            summary(&modes),
+            "4 policies decide their calls: 2 enforced, 1 in shadow mode, 1 suspended."
+        );
     }
 
     #[test]

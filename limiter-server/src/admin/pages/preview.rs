@@ -81,7 +81,7 @@ impl ShownPreview {
             before: found.before,
             after: found.after,
             diff: diff_lines(&found.diff),
-            warnings,
+            warnings: warnings.iter().map(|of| as_sentence(of)).collect(),
             effects: found.effects,
             curve: found.curves.drawing(),
             resets: found.resets,
@@ -89,6 +89,14 @@ impl ShownPreview {
             text,
         }
     }
+}
+
+/// A message of the API, which begins in lower case, as a sentence.
+fn as_sentence(message: &str) -> String {
+    let mut characters = message.chars();
+    let first = characters.next().map(char::to_uppercase);
+    let first: String = first.into_iter().flatten().collect();
+    format!("{first}{}.", characters.as_str())
 }
 
 /// The apps and the replicas to which a change applies, as words.
@@ -146,6 +154,11 @@ mod tests {
         assert_eq!(reach(Some(&apps[..1]), Some(1)), "app shop, 1 replica");
         assert_eq!(reach(Some(&apps), Some(12)), "apps shop, web, 12 replicas");
         assert_eq!(reach(None, None), "all apps; the number of replicas is not known");
+    }
+
+    #[test]
+    fn warnings_are_sentences() {
+        assert_eq!(as_sentence("the usage is reset"), "The usage is reset.");
     }
 
     #[test]

@@ -32,9 +32,12 @@ struct StatusTemplate {
 }
 
 impl StatusView {
-    /// Returns whether a node has not been seen for some seconds.
-    fn is_late(&self, seen: PageTime) -> bool {
-        self.now.0 - seen.0 > LATE
+    /// The state of a node by its last report: class and word.
+    pub(super) fn node_state(&self, seen: PageTime) -> (&'static str, &'static str) {
+        match self.now.0 - seen.0 > LATE {
+            true => ("bad", "Late"),
+            false => ("ok", "Running"),
+        }
     }
 
     /// The time since an event in seconds.

@@ -14,8 +14,10 @@ use crate::admin::pages::layout::{Layout, Section};
 use crate::admin::pages::overlays::{
     BlockView, SuspensionView, allow_changes, block_in, blocks, consequence, scope_text, scopes, suspensions,
 };
-use crate::admin::pages::policy_list::all_policies;
+use crate::admin::pages::policy_list::{all_policies, read};
+use crate::admin::pages::policy_mode::{PolicyMode, summary};
 use crate::admin::pages::time::{PageTime, hours};
+use crate::admin::pages::views::{PolicyListView, PolicyView};
 use crate::admin::pages::{links, render, see};
 use crate::admin::permissions::AdminAction;
 use crate::store::now_micros;
@@ -77,6 +79,10 @@ struct ConfirmationTemplate {
     layout: Layout,
     href: String,
     form: SuspensionForm,
+    /// The policy of the scope with its mode; `None` for several policies.
+    policy: Option<(PolicyView, PolicyMode)>,
+    /// The number of policies of the scope by mode.
+    summary: String,
     hours: i64,
     /// The start; `None` for now.
     from: Option<PageTime>,
@@ -149,6 +155,31 @@ pub(super) async fn show(
     }))
 }
 
+/// The policies to which a suspension of this scope applies.
+async fn in_scope(
+    caller: &PageCaller,
+    environment: &str,
+    scope: &str,
+) -> Result<Vec<PolicyView>, PageFailure> {
+    let app = match scope.split_once(':') {
+        Some(("policy", name)) => return Ok(vec![read(caller, environment, name).await?]),
+        Some(("app", app)) => format!("&app={}", links::encode(app)),
+        _ => String::new(),
+    };
+    let mut policies = Vec::new();
+    let mut after = String::new();
+    loop {
+        let path = links::api(environment, &["policies"]);
+        let path = format!("{path}?limit=1000{app}&after={}", links::encode(&after));
+        let page: PolicyListView = caller.api.get(&path).await?;
+        policies.extend(page.policies);
+        match page.next {
+            Some(next) => after = next,
+            None => return Ok(policies),
+        }
+    }
+}
+
 /// Shows the consequences of a suspension, before it is saved.
 pub(super) async fn confirm(
     caller: PageCaller,
@@ -163,7 +194,19 @@ pub(super) async fn confirm(
             "A suspension needs the role owner in all apps of the policies.",
         ));
     }
+    let policies = in_scope(&caller, &environment, &form.scope).await?;
+    let mut policies = policies.into_iter().map(|policy| {
+        let mode = PolicyMode::of(&policy, &layout.suspensions);
+        (policy, mode)
+    });
+    let policy = match form.scope.starts_with("policy:") {
+        true => policies.next(),
+        false => None,
+    };
+    let modes: Vec<PolicyMode> = policies.map(|(_, mode)| mode).collect();
     Ok(render(&ConfirmationTemplate {
+        policy,
+        summary: summary(&modes),
         layout,
         href: links::page(&environment, &["suspended"]),
         until: PageTime(from.map_or_else(now_micros, |from| from.0) + hours * HOUR_SECONDS * 1_000_000),

@@ -59,7 +59,7 @@ impl TrialView {
     /// `would deny 0.4 % (now 0.1 %)`
     pub(super) fn comparison(&self) -> String {
         match self.trial.calls() {
-            0 => "no call was decided yet".to_owned(),
+            0 => "no call was decided".to_owned(),
             calls => format!(
                 "would deny {} (now {})",
                 share(self.trial.denied, calls),

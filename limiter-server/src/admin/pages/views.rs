@@ -70,6 +70,7 @@ pub(super) struct ProposalView {
 #[derive(Debug, Deserialize)]
 pub(super) struct ProposalListView {
     pub(super) proposals: Vec<ProposalView>,
+    pub(super) next: Option<String>,
 }
 
 /// A policy without its text.
@@ -302,6 +303,17 @@ impl TokenView {
             "valid" => "ok",
             "suspended" => "waiting",
             _ => "off",
+        }
+    }
+
+    /// The word of the state.
+    pub(super) fn word(&self) -> &'static str {
+        match self.state.as_str() {
+            "valid" => "Valid",
+            "suspended" => "Suspended",
+            "revoked" => "Revoked",
+            "expired" => "Expired",
+            _ => "Not known",
         }
     }
 

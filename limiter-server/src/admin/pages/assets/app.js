@@ -4,7 +4,11 @@
 const INTERVAL = 5000;
 const STALE_AFTER = 30000;
 
-const PARTS = { year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", timeZoneName: "short" };
+// 24 hours, as on the axes of plots.
+const CLOCK = { hour: "2-digit", minute: "2-digit", hourCycle: "h23", timeZoneName: "short" };
+const PARTS = { year: "numeric", month: "short", day: "numeric", ...CLOCK };
+/** The ends that forms offer are near, so they have no year. */
+const ends = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric", ...CLOCK });
 const minutes = new Intl.DateTimeFormat(undefined, PARTS);
 const seconds = new Intl.DateTimeFormat(undefined, { ...PARTS, second: "2-digit" });
 const zoneName = minutes.formatToParts(new Date()).find((part) => part.type === "timeZoneName").value;
@@ -17,7 +21,7 @@ function showLocalTimes(root) {
     time.textContent = ("seconds" in time.dataset ? seconds : minutes).format(at);
   }
   for (const option of root.querySelectorAll("option[data-at]")) {
-    option.textContent = `${option.dataset.name}: ${minutes.format(new Date(option.dataset.at))}`;
+    option.textContent = `${option.dataset.name}: ${ends.format(new Date(option.dataset.at))}`;
   }
   for (const shown of root.querySelectorAll("[data-zone]")) shown.textContent = zoneName;
 }
@@ -160,7 +164,10 @@ function focusSearch(event) {
 
 function closeMenus(event) {
   for (const menu of document.querySelectorAll("details.menu[open]")) {
-    if (event.key === "Escape" || (event.type === "click" && !menu.contains(event.target))) menu.open = false;
+    if (event.type === "click" ? menu.contains(event.target) : event.key !== "Escape") continue;
+    // The focus would be lost with the closed part.
+    if (event.key === "Escape" && menu.contains(document.activeElement)) menu.querySelector("summary").focus();
+    menu.open = false;
   }
 }
 
