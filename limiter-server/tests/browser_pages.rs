@@ -13,10 +13,18 @@ mod support;
 
 #[path = "browser/behaviour.rs"]
 mod behaviour;
+#[path = "browser/environments.rs"]
+mod environments;
 #[path = "browser/layout.rs"]
 mod layout;
+#[path = "browser/measure.rs"]
+mod measure;
+#[path = "browser/outage.rs"]
+mod outage;
 #[path = "browser/pages.rs"]
 mod pages;
+#[path = "browser/panels.rs"]
+mod panels;
 #[path = "browser/plots.rs"]
 mod plots;
 #[path = "browser/refresh.rs"]

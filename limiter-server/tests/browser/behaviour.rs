@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::pages::sign_in;
 use super::support::admin::{AdminClient, PASSWORD, policy, policy_of_all, with_sqlite};
-use super::support::chromium::Chromium;
+use super::support::chromium::{Chromium, keys};
 use super::support::demo::Demo;
 use super::support::http;
 use super::support::server::{Server, wait_until};
@@ -105,6 +105,36 @@ fn second_of_two_editors_sees_both_versions() {
     browser.wait_for(".sentence >> bursts of 8");
     let current = root.get("/namespaces/default/policies/search").json();
     assert_eq!(current["revision"], 3);
+}
+
+#[test]
+fn enter_key_previews_and_tabs_keep_the_typed_values() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    root.put_policy("search", 0, &policy("search", 5, "shop"));
+    let mut browser = Chromium::start();
+    sign_in_at(&mut browser, &server, "root");
+    browser.open(&url(&server, "/e/default/policies/search/edit"));
+    browser.fill("input[name=requests]", "many");
+    browser.fill("input[name=burst]", "8");
+    // A number that is none does not become a text, and stays in the form.
+    browser.click("button >> TOML");
+    browser.wait_for("[role=alert] >> expected a number");
+    assert!(!browser.has("textarea"));
+    browser.fill("input[name=requests]", "7");
+    browser.click("button >> TOML");
+    browser.wait_for("textarea[name=text]");
+    let text = browser.script("return document.querySelector('textarea[name=text]').value");
+    let text = text.as_str().unwrap();
+    assert!(text.contains("7/1h") && text.contains("capacity = 8"), "{text}");
+    browser.click("button >> Form");
+    browser.wait_for("input[name=burst]");
+    browser.script("document.querySelector('input[name=burst]').focus()");
+    browser.press(keys::ENTER);
+    browser.wait_for("#preview p >> bursts of 8");
+    browser.require_accessible();
+    browser.click("#preview button >> Save");
+    browser.wait_for(".sentence >> 7 requests an hour, with bursts of 8");
 }
 
 #[test]

@@ -6,7 +6,8 @@ use super::support::chromium::Chromium;
 use super::support::demo::Demo;
 
 /// The pages of an environment that show content in the demonstration: name, path.
-pub(crate) const PAGES: [(&str, &str); 27] = [
+pub(crate) const PAGES: [(&str, &str); 29] = [
+    ("sign-in", "/signin"),
     ("now", "/e/default/now"),
     ("apps", "/e/default/apps"),
     ("app", "/e/default/apps/search"),
@@ -15,6 +16,7 @@ pub(crate) const PAGES: [(&str, &str); 27] = [
         "rules",
         "/e/default/rules?domain=edge&entries=route%3Dlogin,remote_address%3D192.0.2.1",
     ),
+    ("rules-revision", "/e/default/rules/history/1"),
     ("explain", "/e/default/explain?policy=search&key=acme"),
     ("changes", "/e/default/changes"),
     ("status", "/e/default/status"),

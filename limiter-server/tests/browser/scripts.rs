@@ -140,8 +140,12 @@ fn hidden_tab_does_not_poll() {
 #[test]
 fn search_has_a_shortcut() {
     let (_server, mut browser) = with_denials();
-    browser.press(&format!("{}k", keys::CONTROL));
-    assert_eq!(browser.script("return document.activeElement.id"), "q");
+    for modifier in [keys::META, keys::CONTROL] {
+        browser.script("document.activeElement.blur()");
+        assert_ne!(browser.script("return document.activeElement.id"), "q");
+        browser.press(&format!("{modifier}k"));
+        assert_eq!(browser.script("return document.activeElement.id"), "q");
+    }
     browser.insert_text("sear");
     browser.press(keys::ENTER);
     browser.wait_for("h1 >> Search: sear");
@@ -162,4 +166,28 @@ fn times_are_in_the_zone_of_the_viewer() {
     });
     let title = browser.script("return document.querySelector('#denied-keys time').title");
     assert!(title.as_str().unwrap().ends_with("UTC"), "{title}");
+}
+
+#[test]
+fn times_have_the_clock_of_the_plots() {
+    let (server, browser) = with_denials();
+    browser.developer_tools("Emulation.setLocaleOverride", &json!({ "locale": "en-US" }));
+    browser.open(&url(&server, "/e/default/customers?key=acme"));
+    let times =
+        "return [...document.querySelectorAll('main time, main option[data-at]')].map(of => of.textContent)";
+    browser.wait_until("the times are not in the words of the browser", |browser| {
+        let script = "return document.querySelector('main time').textContent.startsWith('2')";
+        browser.script(script) == Value::Bool(false)
+    });
+    let shown = browser.script(times);
+    let shown: Vec<&str> = shown
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(Value::as_str)
+        .collect();
+    assert!(shown.len() > 4, "{shown:?}");
+    for text in shown {
+        assert!(!text.contains("AM") && !text.contains("PM"), "{text}");
+    }
 }

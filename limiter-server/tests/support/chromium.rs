@@ -29,7 +29,10 @@ pub(crate) mod keys {
     pub(crate) const SHIFT: &str = "\u{e008}";
     pub(crate) const CONTROL: &str = "\u{e009}";
     pub(crate) const ESCAPE: &str = "\u{e00c}";
+    pub(crate) const LEFT: &str = "\u{e012}";
+    pub(crate) const RIGHT: &str = "\u{e014}";
     pub(crate) const DOWN: &str = "\u{e015}";
+    pub(crate) const META: &str = "\u{e03d}";
 }
 
 /// A browser with one window. It ends with its handle.
@@ -258,10 +261,20 @@ impl Chromium {
     }
 
     /// Waits until a condition holds.
-    pub(crate) fn wait_until(&self, condition_name: &str, mut condition: impl FnMut(&Self) -> bool) {
+    pub(crate) fn wait_until(&self, condition_name: &str, condition: impl FnMut(&Self) -> bool) {
+        self.wait_until_within(PATIENCE, condition_name, condition);
+    }
+
+    /// Waits until a condition holds, for at most this time.
+    pub(crate) fn wait_until_within(
+        &self,
+        patience: Duration,
+        condition_name: &str,
+        mut condition: impl FnMut(&Self) -> bool,
+    ) {
         let started = Instant::now();
         while !condition(self) {
-            assert!(started.elapsed() < PATIENCE, "{condition_name}\n{}", self.state());
+            assert!(started.elapsed() < patience, "{condition_name}\n{}", self.state());
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -310,7 +323,7 @@ impl Chromium {
         let mut held = Vec::new();
         for key in typed.chars().map(String::from) {
             actions.push(json!({ "type": "keyDown", "value": key }));
-            if key == keys::SHIFT || key == keys::CONTROL {
+            if [keys::SHIFT, keys::CONTROL, keys::META].contains(&key.as_str()) {
                 held.push(key);
             } else {
                 actions.push(json!({ "type": "keyUp", "value": key }));
@@ -326,6 +339,15 @@ impl Chromium {
         let id = self.wait_for(selector);
         let to = json!({ "type": "pointerMove", "duration": 0, "x": 0, "y": 0, "origin": { ELEMENT: id } });
         let mouse = json!({ "type": "pointer", "id": "mouse", "actions": [to] });
+        self.command("POST", "/actions", &json!({ "actions": [mouse] }));
+    }
+
+    /// Presses and releases the mouse in the middle of an element. The click is not counted.
+    pub(crate) fn press_at(&self, selector: &str) {
+        self.point_at(selector);
+        let button = |kind| json!({ "type": kind, "button": 0 });
+        let actions = [button("pointerDown"), button("pointerUp")];
+        let mouse = json!({ "type": "pointer", "id": "mouse", "actions": actions });
         self.command("POST", "/actions", &json!({ "actions": [mouse] }));
     }
 
