@@ -23,15 +23,16 @@ use limiter_core::registry::{PolicyRegistry, RedisRegistry, RegistryError};
 use tokio::sync::{Notify, watch};
 
 use crate::policy_text::{PolicyText, TextError};
+use crate::publish::database_mark::follows_lost_change;
 use crate::publish::error::PublishError;
 use crate::publish::reconcile::{DocumentId, KnownDocument, KnownState, ObservedRegistry, Step, next_step};
 pub(crate) use crate::publish::registry_text::timestamp;
-use crate::publish::registry_text::{known_contents, put, read_mark, with_mark};
+use crate::publish::registry_text::{known_contents, put, with_mark};
 use crate::store::{DocumentKind, Store, StoreError, now_micros};
 
 /// The interval between passes without a notification.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// After this many intervals, a pass compares everything even if no change is visible.
+/// After this many passes, a pass decides on the next step even if no version has changed.
 const FULL_PASS: u64 = 20;
 /// The largest number of steps of a pass.
 const MAX_STEPS: usize = 8;
@@ -261,10 +262,7 @@ impl Publisher {
         let known = self.known_state().await?;
         let (replaced, text) = read.unwrap_or_default();
         let found = PolicyRegistry::from_toml(&text)?;
-        let follows_lost_change = match read_mark(&text) {
-            Some(mark) => inner.store.has_lost(&mark).await?,
-            None => false,
-        };
+        let follows_lost_change = follows_lost_change(&inner.store, redis, &text).await?;
         let observed = (replaced > 0).then(|| ObservedRegistry {
             revision: i64::try_from(replaced).unwrap_or(i64::MAX),
             contents: registry_text::contents(&found, now_micros()),

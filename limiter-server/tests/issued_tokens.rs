@@ -13,6 +13,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
+use limiter_server::settings::Settings;
 use limiter_testing::{RedisServer, RespValue};
 use serde_json::{Value, json};
 use support::admin::{AdminClient, policy_of_all, with_sqlite};
@@ -302,4 +303,89 @@ fn empty_redis_does_not_confirm_cached_tokens() {
     let gateway = Server::start(Directory::new(), &limited);
     assert_ne!(token.status(&gateway, "/v1/peek"), 401, "the token of the cache");
     wait_until(|| token.status(&gateway, "/v1/peek") == 503, || gateway.log());
+}
+
+#[test]
+fn unconfirmed_tokens_are_accepted_for_a_minute_by_default() {
+    let directory = Directory::new();
+    let of = |text: &str| {
+        let path = directory.write("limiter-server.toml", text);
+        Settings::of_file(&path).unwrap().unconfirmed_tokens
+    };
+    let database = "database = 'sqlite:unused.db'\n";
+    assert_eq!(of(database), Duration::from_secs(60));
+    let stated = format!("{database}unconfirmed_tokens = '5s'\n");
+    assert_eq!(of(&stated), Duration::from_secs(5));
+}
+
+/// A Redis that was restored from an old dump has tokens that were revoked since. A gateway without
+/// the database rejects them until a node with the database publishes the tokens again.
+#[test]
+fn restored_redis_does_not_revive_a_revoked_token() {
+    let redis = RedisServer::start();
+    let url = redis.url();
+    let shared = ["--redis", &url, "--namespace", "default"];
+    let (mut control, root) = with_policy(with_sqlite(&shared));
+    let limited = [&shared[..], &["--unconfirmed-tokens", "4s"]].concat();
+    let gateway = Server::start(Directory::new(), &limited);
+    let [kept, revoked] = [(); 2].map(|()| Issued::new(&root, TOKENS, &["peek:*"]));
+    for token in [&kept, &revoked] {
+        wait_until(|| token.is_accepted(&gateway), || gateway.log());
+    }
+    let stored = || redis.command(&["GET", "default|book|tokens"]).text();
+    let old = stored();
+    let revoke = format!("{TOKENS}/{}", revoked.id);
+    assert_eq!(root.send("DELETE", &revoke, &[], &Value::Null).status, 204);
+    wait_until(|| !revoked.is_accepted(&gateway), || gateway.log());
+    control.kill();
+    redis.command(&["SET", "default|book|tokens", &old]);
+    let peek = |token: &Issued| token.status(&gateway, "/v1/peek");
+    let is_noticed = || {
+        assert_eq!(peek(&revoked), 401, "{}", gateway.log());
+        gateway
+            .log()
+            .contains("tokens in Redis are older than those in force")
+    };
+    wait_until(is_noticed, || gateway.log());
+    // Redis does not confirm the other tokens either.
+    let is_unconfirmed = || {
+        assert_ne!(peek(&revoked), 200, "{}", gateway.log());
+        peek(&kept) == 503
+    };
+    wait_until(is_unconfirmed, || gateway.log());
+
+    let control = control.restart(&[&shared[..], &["--admin", "127.0.0.1:0"]].concat());
+    wait_until(|| peek(&kept) == 200, || gateway.log());
+    assert_eq!(peek(&revoked), 401);
+    // An equal text with a lower revision is published again, too.
+    let text = stored();
+    let revision_of = |text: &str| {
+        let line = text.lines().next().unwrap().to_owned();
+        line.strip_prefix("revision = ").unwrap().parse::<u64>().unwrap()
+    };
+    let lowered = text.replacen(&revision_of(&text).to_string(), "1", 1);
+    redis.command(&["SET", "default|book|tokens", &lowered]);
+    wait_until(|| revision_of(&stored()) > revision_of(&text), || control.log());
+    wait_until(|| peek(&kept) == 200, || gateway.log());
+}
+
+/// A node with the database does not know the revision that gateways have received, so it publishes
+/// the tokens at its start even if Redis has an equal text.
+#[test]
+fn started_node_publishes_equal_tokens_with_a_higher_revision() {
+    let redis = RedisServer::start();
+    let url = redis.url();
+    let shared = ["--redis", &url, "--namespace", "default"];
+    let (mut control, root) = with_policy(with_sqlite(&shared));
+    let limited = [&shared[..], &["--unconfirmed-tokens", "2s"]].concat();
+    let gateway = Server::start(Directory::new(), &limited);
+    let token = Issued::new(&root, TOKENS, &["peek:*"]);
+    wait_until(|| token.is_accepted(&gateway), || gateway.log());
+    control.kill();
+    let text = redis.command(&["GET", "default|book|tokens"]).text();
+    let (_, tokens) = text.split_once('\n').unwrap();
+    redis.command(&["SET", "default|book|tokens", &format!("revision = 1\n{tokens}")]);
+    wait_until(|| token.status(&gateway, "/v1/peek") == 503, || gateway.log());
+    let _control = control.restart(&[&shared[..], &["--admin", "127.0.0.1:0"]].concat());
+    wait_until(|| token.status(&gateway, "/v1/peek") == 200, || gateway.log());
 }

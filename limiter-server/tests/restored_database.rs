@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use support::admin::{AdminClient, policy_of_all, with_database};
 use support::calls::post_as;
 use support::databases::block_on;
-use support::server::{Directory, Server, wait_until};
+use support::server::{Directory, Server, run, wait_until};
 
 /// Runs statements on an SQLite file.
 async fn execute(path: &Path, statements: &[&str]) {
@@ -190,4 +190,68 @@ fn copy_from_before_a_revocation_does_not_revive_the_token() {
     let confirmed = root.send("POST", &format!("{path}/confirm"), &[], &Value::Null);
     assert_eq!(confirmed.status, 204, "{}", confirmed.body);
     wait_until(|| status(&server) == 200, || server.log());
+}
+
+/// A suspension from outside replaces the registry without its mark. The differences are found by
+/// the change that Redis names beside it, also if Redis answers after the start of the node only.
+#[test]
+fn differences_of_a_restored_copy_are_reported_after_a_suspension_from_outside() {
+    for is_late in [false, true] {
+        let redis = RedisServer::start();
+        let url = redis.url();
+        let shared = ["--redis", &url, "--namespace", "default"];
+        let start = |directory: Directory| {
+            let database = format!("sqlite:{}", directory.path().join("limiter.db").display());
+            with_database(directory, &database, &shared)
+        };
+        let control = start(Directory::new());
+        let root = AdminClient::set_up(&control);
+        let save = |revision, capacity| {
+            let saved = root.put_policy("search", revision, &policy_of_all("search", capacity));
+            assert_eq!(saved.status, 200, "{}", saved.body);
+            let text = format!("capacity = {capacity}");
+            let stored = || redis.command(&["MGET", "default|book"]);
+            let published = || format!("{:?}", stored()).contains(&text);
+            wait_until(published, || control.log());
+        };
+        save(0, 5);
+        let restored = Directory::new();
+        block_on(copy(&file_of(&control), &restored.path().join("limiter.db")));
+        save(1, 6);
+        let newest = block_on(async {
+            let store = open(&file_of(&control)).await;
+            let newest = store.newest_mark().await.unwrap();
+            store.close().await;
+            newest
+        });
+        let mark = || redis.command(&["GET", "default|book|database"]).text();
+        wait_until(|| mark().ends_with(&newest.to_string()), mark);
+        drop(control);
+        let kill = ["kill", "all", "--enforcement", "off", "--reason", "a test"];
+        let (code, _, errors) = run(&[&kill[..], &shared].concat());
+        assert_eq!(code, Some(0), "{errors}");
+
+        if is_late {
+            redis.pause();
+        }
+        let server = start(restored);
+        if is_late {
+            redis.resume();
+        }
+        let client = AdminClient::new(server.admin(), root.credentials.clone());
+        wait_until(|| client.get("/session").status == 401, || server.log());
+        let root = client.sign_in("root");
+        let status = || root.get("/namespaces/default/status").json();
+        let has_detail = |text: &str| {
+            let status = status();
+            let mut alerts = status["alerts"].as_array().unwrap().iter();
+            alerts.any(|of| of["detail"].as_str().unwrap().contains(text))
+        };
+        let is_reported = || has_detail("policy `search` differs") && has_detail("tokens wait");
+        wait_until(is_reported, || format!("{}\n{}", status(), server.log()));
+        let found = root.get("/namespaces/default/policies/search").json()["toml"].to_string();
+        assert!(found.contains("capacity = 6"), "{found}");
+        // The mark is that of the restored database now.
+        wait_until(|| !mark().ends_with(&newest.to_string()), mark);
+    }
 }

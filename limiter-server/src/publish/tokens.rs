@@ -40,6 +40,12 @@ pub(crate) struct TokenPublisher {
     used: HashSet<String>,
     /// The revision and the text in Redis.
     published: (u64, String),
+    /// True if the text in Redis is a publication that gateways accept. Before the first one of
+    /// this process, Redis may have been restored with an older text, which gateways reject by its
+    /// revision even if it is equal.
+    is_current: bool,
+    /// The highest revision that this process has read or published.
+    newest: u64,
 }
 
 impl TokenPublisher {
@@ -53,6 +59,8 @@ impl TokenPublisher {
             access: None,
             used: HashSet::new(),
             published: (0, String::new()),
+            is_current: false,
+            newest: 0,
         }
     }
 
@@ -106,16 +114,25 @@ impl TokenPublisher {
         read?;
         compared?;
         self.publish(text).await?;
+        if let Some(mark) = &mut self.mark {
+            mark.complete().await?;
+        }
         recorded
     }
 
-    /// Writes the text to Redis, unless Redis has it.
+    /// Writes the text to Redis, unless Redis has it with a revision that gateways accept.
     async fn publish(&mut self, text: String) -> Result<(), RegistryError> {
-        let Some(document) = self.document.as_ref().filter(|_| self.published.1 != text) else {
+        let has_text = self.is_current && self.published.1 == text;
+        let Some(document) = self.document.as_ref().filter(|_| !has_text) else {
             return Ok(());
         };
         match document.publish(&text, self.published.0).await {
-            Ok(revision) => self.published = (revision, text),
+            Ok(revision) => {
+                self.published = (revision, text);
+                // The clock of a new Redis can be behind: each publication raises the revision.
+                self.is_current = revision > self.newest;
+                self.newest = self.newest.max(revision);
+            }
             // Another node has published; the next pass reads its text.
             Err(RegistryError::Conflict { .. }) => self.published.0 = 0,
             Err(error) => return Err(error),
@@ -151,6 +168,9 @@ impl TokenPublisher {
             None if known == 0 => self.published = (0, String::new()),
             None => {}
         }
+        // A text of a backup.
+        self.is_current &= self.published.0 >= self.newest;
+        self.newest = self.newest.max(self.published.0);
         Ok(())
     }
 }

@@ -4,7 +4,10 @@
 //! written to the directory of the cached policies, so a node that finds neither Redis nor the
 //! database accepts the last tokens. While neither confirms them, the last tokens stay in force for
 //! [`Settings::unconfirmed_tokens`](crate::settings::Settings::unconfirmed_tokens), because a
-//! revocation cannot be read.
+//! revocation cannot be read. A text with a lower revision comes from a backup or from a server that
+//! lost its data, so it can contain revoked tokens: it is neither accepted nor a confirmation. A node
+//! with the database publishes the tokens again with a higher revision. Tests:
+//! `tests/issued_tokens.rs`.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -54,6 +57,7 @@ pub(super) async fn follow(access: &Access, document: RedisDocument) {
         access: access.clone(),
         document,
         revision: 0,
+        is_confirmed: false,
         has_failed: false,
     };
     follower.read(true).await;
@@ -68,24 +72,43 @@ pub(super) async fn follow(access: &Access, document: RedisDocument) {
 struct TokenFollower {
     access: Access,
     document: RedisDocument,
-    /// The revision of the last text.
+    /// The highest revision of a text that was read.
     revision: u64,
+    /// True if the last full read found the accepted tokens. A read of later texts alone does not
+    /// show whether Redis still has them.
+    is_confirmed: bool,
     has_failed: bool,
 }
 
 impl TokenFollower {
     /// Reads the text; a full read finds out whether Redis still has it.
     async fn read(&mut self, is_full: bool) {
-        let known = if is_full { 0 } else { self.revision };
+        let known = if is_full || !self.is_confirmed {
+            0
+        } else {
+            self.revision
+        };
         let read = self.document.read_after(known).await;
         let has_failed = read.is_err();
         match read {
             // Redis has no text, or has lost it: it cannot confirm the tokens of a cache.
-            Ok(None) if known == 0 => self.revision = 0,
+            Ok(None) if known == 0 => self.is_confirmed = false,
             Ok(None) => self.access.confirm_issued(),
+            Ok(Some((revision, _))) if revision < self.revision => {
+                if std::mem::take(&mut self.is_confirmed) {
+                    tracing::warn!(
+                        revision,
+                        known = self.revision,
+                        "tokens in Redis are older than those in force; waiting for a node with the database to \
+                         publish them again"
+                    );
+                }
+            }
             Ok(Some((revision, text))) => {
                 let has_changed = std::mem::replace(&mut self.revision, revision) != revision;
-                match self.access.set_issued(&text) {
+                let accepted = self.access.set_issued(&text);
+                self.is_confirmed = accepted.is_ok();
+                match accepted {
                     Ok(()) => {
                         self.access.confirm_issued();
                         if has_changed {
