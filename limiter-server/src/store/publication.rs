@@ -114,7 +114,7 @@ impl Store {
     }
 
     /// Records that the registry has these revisions of documents in force since its revision
-    /// `registry_revision`. A lower revision of the registry changes nothing, unless `went_back`.
+    /// `registry_revision`. A lower revision of the registry does not replace the confirmed one.
     ///
     /// # Errors
     ///
@@ -137,8 +137,8 @@ impl Store {
 
     /// Imports documents that another program has published. A saved version of the same document
     /// that is not in force becomes a conflict. After the restoration of an older copy, the same
-    /// transaction ends all sessions and suspends all tokens. Returns false if another node has
-    /// imported meanwhile.
+    /// transaction ends all sessions and suspends the tokens of the namespace. Returns false if
+    /// another node has imported meanwhile.
     ///
     /// # Errors
     ///

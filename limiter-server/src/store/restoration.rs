@@ -88,8 +88,10 @@ impl Store {
         Ok(oldest.is_none_or(|oldest| oldest < mark.change))
     }
 
-    /// Ends all sessions, suspends all tokens and raises an alert in a namespace, because the
-    /// database was restored from a copy that may contain revoked ones.
+    /// Ends all sessions, suspends the tokens of a namespace and raises an alert there, because the
+    /// database was restored from a copy that may contain revoked ones. The Redis of another
+    /// namespace can answer later, so its tokens are suspended then, and tokens that an
+    /// administrator has confirmed meanwhile stay valid.
     ///
     /// # Errors
     ///
@@ -119,13 +121,13 @@ pub(super) async fn record(
 async fn suspend(transaction: &mut SqlTransaction, namespace: &str, at: i64) -> Result<(), StoreError> {
     transaction.execute("DELETE FROM signin", Vec::new()).await?;
     // A rotated token has an end in the future.
-    let sql = "UPDATE token SET suspended = 1 WHERE revoked_at IS NULL OR revoked_at > ?";
-    transaction.execute(sql, binds![at]).await?;
+    let sql = "UPDATE token SET suspended = 1 WHERE namespace = ? AND (revoked_at IS NULL OR revoked_at > ?)";
+    transaction.execute(sql, binds![namespace, at]).await?;
     let entry = audit::NewEntry {
         namespace: "",
         actor: "limiter-server",
         action: "credentials.suspend",
-        object: "all",
+        object: namespace,
         apps: None,
         detail: Some("the database was restored from a copy".to_owned()),
         at,

@@ -47,17 +47,21 @@ pub(super) async fn lost_change_is_detected(store: Store, _: &str) {
     assert!(!store.has_lost(&newest).await.expect("an answer"));
 }
 
-pub(super) async fn rotated_token_is_distrusted(store: Store, _: &str) {
-    let token = |id: &str| NewStoredToken {
+fn token_in(namespace: &str, id: &str) -> NewStoredToken {
+    NewStoredToken {
         id: id.to_owned(),
         hash: id.to_owned(),
         label: "ci".to_owned(),
-        namespace: "prod".to_owned(),
+        namespace: namespace.to_owned(),
         scopes: "check:*".to_owned(),
         created_by: "ann".to_owned(),
         created_at: 1,
         expires_at: 100,
-    };
+    }
+}
+
+pub(super) async fn rotated_token_is_distrusted(store: Store, _: &str) {
+    let token = |id: &str| token_in("prod", id);
     store.add_token(&token("revoked"), None).await.expect("added");
     let revoked = store
         .change_token("prod", "revoked", TokenChange::Revoke, "ann", 2)
@@ -75,4 +79,33 @@ pub(super) async fn rotated_token_is_distrusted(store: Store, _: &str) {
     let alerts = store.alerts("prod").await.expect("a list");
     assert_eq!(alerts.len(), 1, "{alerts:?}");
     assert_eq!(alerts[0].kind, "database_restored");
+}
+
+/// The Redis of another namespace can answer after an administrator has confirmed tokens.
+pub(super) async fn later_namespace_keeps_confirmed_tokens(store: Store, _: &str) {
+    let namespaces = ["prod", "staging"];
+    for namespace in namespaces {
+        store
+            .add_token(&token_in(namespace, namespace), None)
+            .await
+            .expect("added");
+    }
+    let suspended = async || {
+        let mut suspended = Vec::new();
+        for namespace in namespaces {
+            let token = store.token(namespace, namespace).await.expect("read");
+            suspended.push(token.expect("a token").is_suspended);
+        }
+        suspended
+    };
+    store.suspend_credentials("prod", 5).await.expect("done");
+    assert_eq!(suspended().await, [true, false]);
+    let confirmed = store.change_token("prod", "prod", TokenChange::Confirm, "ann", 6);
+    confirmed.await.expect("confirmed");
+    store.suspend_credentials("staging", 7).await.expect("done");
+    assert_eq!(suspended().await, [false, true]);
+    for namespace in namespaces {
+        let alerts = store.alerts(namespace).await.expect("a list");
+        assert_eq!(alerts.len(), 1, "{namespace}: {alerts:?}");
+    }
 }
