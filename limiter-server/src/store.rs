@@ -45,7 +45,7 @@ pub use crate::store::nodes::NodeRecord;
 pub use crate::store::proposals::{NewProposal, ProposalFilter, ProposalState, StoredProposal};
 pub use crate::store::publication::{ImportedDocument, OutsideChange, PendingDocument, Publication};
 pub use crate::store::restoration::ChangeMark;
-pub use crate::store::save::{SaveFailure, SaveRequest, SavedDocument};
+pub use crate::store::save::{Authorship, SaveFailure, SaveRequest, SavedDocument};
 pub use crate::store::sql::Dialect;
 use crate::store::sql::SqlPool;
 pub use crate::store::tokens::{NewStoredToken, StoredToken, TokenChange};

@@ -33,6 +33,19 @@ pub struct SaveRequest {
     pub managed_by: String,
 }
 
+/// The authors and times of a document that another program has stored until now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Authorship {
+    /// The author of the document.
+    pub created_by: String,
+    /// The time of its creation in microseconds.
+    pub created_at: i64,
+    /// The author of the last change.
+    pub updated_by: String,
+    /// The time of the last change in microseconds.
+    pub updated_at: i64,
+}
+
 /// A saved version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SavedDocument {
@@ -75,16 +88,48 @@ impl Store {
         requests: &[SaveRequest],
         author: &Author,
     ) -> Result<Vec<SavedDocument>, Vec<SaveFailure>> {
+        let documents: Vec<_> = requests.iter().map(|of| (of, None)).collect();
+        self.save_documents(&documents, author).await
+    }
+
+    /// Saves documents of another program with their authors and times, as
+    /// [`save_all`](Self::save_all). The audit names `author`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`save_all`](Self::save_all).
+    pub async fn save_existing(
+        &self,
+        documents: &[(SaveRequest, Authorship)],
+        author: &Author,
+    ) -> Result<Vec<SavedDocument>, Vec<SaveFailure>> {
+        let documents: Vec<_> = documents.iter().map(|(of, by)| (of, Some(by))).collect();
+        self.save_documents(&documents, author).await
+    }
+
+    async fn save_documents(
+        &self,
+        documents: &[(&SaveRequest, Option<&Authorship>)],
+        author: &Author,
+    ) -> Result<Vec<SavedDocument>, Vec<SaveFailure>> {
         let fail = |error: StoreError| {
-            let name = requests.first().map(|of| of.name.clone()).unwrap_or_default();
+            let name = documents
+                .first()
+                .map(|(of, _)| of.name.clone())
+                .unwrap_or_default();
             vec![SaveFailure { name, error }]
         };
         self.require_writable().map_err(fail)?;
         let mut transaction = self.pool.begin().await.map_err(fail)?;
-        let (mut saved, mut conflicts) = (Vec::with_capacity(requests.len()), Vec::new());
-        for request in requests {
+        let (mut saved, mut conflicts) = (Vec::with_capacity(documents.len()), Vec::new());
+        for (request, authorship) in documents {
             let name = request.name.clone();
-            match save_in(&mut transaction, request, author).await {
+            let mut result = save_in(&mut transaction, request, author).await;
+            if let (Ok(document), Some(authorship)) = (&result, authorship) {
+                let set = set_authorship(&mut transaction, request, document.revision, authorship).await;
+                result = set.and(result);
+            }
+            match result {
                 Ok(document) => saved.push(document),
                 Err(error @ StoreError::Conflict { .. }) => conflicts.push(SaveFailure { name, error }),
                 // Another transaction inserted the document after the select.
@@ -202,6 +247,26 @@ pub(super) async fn save_in(
     };
     audit::insert(transaction, entry).await?;
     Ok(SavedDocument { revision: number })
+}
+
+/// Replaces the author and the times of a revision that the same transaction has saved.
+async fn set_authorship(
+    transaction: &mut SqlTransaction,
+    request: &SaveRequest,
+    number: i64,
+    by: &Authorship,
+) -> Result<(), StoreError> {
+    let id = binds![&request.namespace, request.kind.name(), &request.name, number];
+    let sql = "UPDATE document SET created_by = ?, created_at = ?, updated_by = ?, updated_at = ? \
+               WHERE namespace = ? AND kind = ? AND name = ? AND revision = ?";
+    let mut values = binds![&by.created_by, by.created_at, &by.updated_by, by.updated_at];
+    values.extend(id.clone());
+    transaction.execute(sql, values).await?;
+    let sql = "UPDATE revision SET author = ?, created_at = ? \
+               WHERE namespace = ? AND kind = ? AND name = ? AND number = ?";
+    let mut values = binds![&by.updated_by, by.updated_at];
+    values.extend(id);
+    transaction.execute(sql, values).await.map(|_| ())
 }
 
 fn audit_detail(number: i64, author: &Author) -> Option<String> {

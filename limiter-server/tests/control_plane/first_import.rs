@@ -76,3 +76,91 @@ fn policy_file_does_not_revive_the_only_policy_after_its_deletion() {
     wait_until(|| root.get("/session").status == 200, || server.log());
     assert_eq!(root.get(&path).status, 404);
 }
+
+/// A policy of another system, as the guide exports it.
+const EXPORTED: &str = "
+[policy.search]
+algorithm = 'token_bucket'
+capacity = 20
+rate = '10/s'
+apps = ['checkout', 'mobile']
+created_by = 'ann'
+created_at = 2024-02-01T10:00:00Z
+updated_by = 'dave'
+updated_at = 2025-06-30T15:04:05Z
+note = 'agreed with the search team'
+
+[policy.created]
+algorithm = 'token_bucket'
+capacity = 1
+rate = '1/s'
+created_by = 'ann'
+created_at = 2024-02-01T10:00:00Z
+
+[policy.plain]
+algorithm = 'token_bucket'
+capacity = 1
+rate = '1/s'
+";
+/// The times of the file in microseconds.
+const CREATED: i64 = 1_706_781_600_000_000;
+const UPDATED: i64 = 1_751_295_845_000_000;
+
+#[test]
+fn first_revision_keeps_authors_times_and_note_of_the_file() {
+    let directory = Directory::new();
+    let file = directory.write("policies.toml", EXPORTED);
+    let url = format!("sqlite:{}", directory.path().join("limiter.db").display());
+    let server = with_database(directory, &url, &["--policies", file.to_str().unwrap()]);
+    let root = AdminClient::set_up(&server);
+    let fields = |name: &str| {
+        let policy = root.get(&format!("{POLICIES}/{name}")).json();
+        ["created_by", "created_at", "updated_by", "updated_at", "note"].map(|field| policy[field].clone())
+    };
+    let note = "agreed with the search team";
+    assert_eq!(
+        fields("search"),
+        [
+            json!("ann"),
+            json!(CREATED),
+            json!("dave"),
+            json!(UPDATED),
+            json!(note)
+        ]
+    );
+    assert_eq!(
+        fields("created"),
+        [
+            json!("ann"),
+            json!(CREATED),
+            json!("ann"),
+            json!(CREATED),
+            Value::Null
+        ]
+    );
+    let [created_by, created_at, updated_by, ..] = fields("plain");
+    assert_eq!((&created_by, &updated_by), (&json!("import"), &json!("import")));
+    assert!(created_at.as_i64().unwrap() > UPDATED);
+    let history = root.get(&format!("{POLICIES}/search/history")).json();
+    let first = &history["revisions"][0];
+    assert_eq!(
+        (&first["author"], &first["created_at"]),
+        (&json!("dave"), &json!(UPDATED))
+    );
+    // The audit records the import, now.
+    let audit = root.get("/namespaces/default/audit?object=search").json();
+    let entry = &audit["entries"][0];
+    assert_eq!(
+        (&entry["actor"], &entry["action"]),
+        (&json!("import"), &json!("policy.create"))
+    );
+    assert!(entry["at"].as_i64().unwrap() > UPDATED);
+    // An edit keeps the creation.
+    let saved = root.put_policy("created", 1, &policy_of_all("created", 2));
+    assert_eq!(saved.status, 200, "{}", saved.body);
+    let [created_by, created_at, updated_by, ..] = fields("created");
+    assert_eq!(
+        (created_by, created_at, updated_by),
+        (json!("ann"), json!(CREATED), json!("root"))
+    );
+}
