@@ -269,6 +269,52 @@ fn every_route_answers_by_the_scope_of_a_token() {
     }
 }
 
+/// Alerts name policies, also those of other apps.
+#[test]
+fn alerts_hide_the_policies_of_other_apps() {
+    let setup = Setup::new();
+    let secret = setup.root.put_policy("secret", 0, &policy("secret", 5, "bank"));
+    assert_eq!(secret.status, 200, "{}", secret.body);
+    for (kind, detail) in [
+        ("database_restored", "policy `search` differs"),
+        ("database_restored", "policy `secret` differs"),
+        ("registry_went_back", "Redis lost the registry"),
+    ] {
+        let columns = "(namespace, kind, detail, created_at)";
+        setup.execute(&format!(
+            "INSERT INTO alert {columns} VALUES ('default', '{kind}', '{detail}', 1)"
+        ));
+    }
+    let details = |client: &AdminClient| {
+        let status = client.get("/namespaces/default/status").json();
+        let alerts = status["alerts"].as_array().unwrap().clone();
+        alerts
+            .iter()
+            .map(|of| of["detail"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    let all = details(&setup.root);
+    assert!(all.iter().any(|of| of.contains("`secret`")), "{all:?}");
+    let reader = setup.root.add_user("reader", &[("*", "viewer")]);
+    assert_eq!(details(&reader), all, "a reader of all apps");
+    let viewer = setup.root.add_user("viewer", &[("checkout", "viewer")]);
+    let own = details(&viewer);
+    assert_eq!(own.len(), all.len(), "{own:?}");
+    assert!(own.contains(&"policy `search` differs".to_owned()), "{own:?}");
+    assert!(own.contains(&"Redis lost the registry".to_owned()), "{own:?}");
+    for path in ["/e/default/status", "/e/default/now"] {
+        let page = viewer.page(path);
+        assert_eq!(page.status, 200, "{}", page.body);
+        assert!(
+            page.body.contains("a policy that you may not read"),
+            "{}",
+            page.body
+        );
+        assert!(!page.body.contains("secret"), "{}", page.body);
+    }
+    assert!(!own.iter().any(|of| of.contains("secret")), "{own:?}");
+}
+
 #[test]
 fn openapi_lists_every_route_and_the_router_has_each() {
     let server = with_sqlite(&[]);
@@ -286,6 +332,40 @@ fn openapi_lists_every_route_and_the_router_has_each() {
         let is_routed = answer.status != 405 && !answer.body.contains("no such route");
         assert!(is_routed, "{} {}: {}", route.method, route.path, answer.body);
     }
+}
+
+/// Bodies that are too large or no JSON are refused by every route that reads a body.
+#[test]
+fn oversized_and_malformed_bodies_are_refused() {
+    let setup = Setup::new();
+    let oversized = json!({ "reason": "x".repeat(3 << 20) }).to_string();
+    let nested = "[".repeat(10_000);
+    let malformed: [&[u8]; 3] = [b"{", nested.as_bytes(), b"{\"reason\":\"\xff\"}"];
+    let changes = ROUTES.iter().filter(|route| route.method != "GET");
+    for route in changes.filter(|route| route.path != "/session" && !body(route).is_null()) {
+        // The object does not exist, so that no route changes one.
+        let path = path(route, "0")
+            .replace("/search", "/absent")
+            .replace("/spare", "/absent");
+        let send = |body: &[u8]| {
+            let answer = setup
+                .root
+                .send_text(route.method, &path, &[("if-match", "1")], body);
+            assert!(answer.status < 500, "{} {path}: {}", route.method, answer.body);
+            answer.status
+        };
+        // A route without a body does not read it.
+        let reads_body = body(route) != json!({});
+        let status = send(oversized.as_bytes());
+        assert!(status == 413 || !reads_body, "{} {path}: {status}", route.method);
+        for text in malformed {
+            let status = send(text);
+            let is_refused = (400..500).contains(&status);
+            assert!(is_refused || !reads_body, "{} {path}: {status}", route.method);
+        }
+    }
+    let search = setup.root.get(SEARCH);
+    assert_eq!(search.status, 200, "{}", search.body);
 }
 
 #[test]

@@ -72,3 +72,26 @@ fn change_without_redis_is_shown_as_not_in_force_until_redis_answers() {
     );
     assert!(root.page(PAGE).body.contains(">In force"));
 }
+
+/// The error can name policies of a text that another program has written.
+#[test]
+fn error_of_the_publication_is_shown_to_readers_of_all_policies_only() {
+    let redis = RedisServer::start();
+    let server = with_sqlite(&["--redis", &redis.url()]);
+    let root = AdminClient::set_up(&server);
+    let viewer = root.add_user("viewer", &[("shop", "viewer")]);
+    let text = "revision = 9007199254740000\n[policy.secret]\nalgorithm = 'unknown'\n";
+    redis.command(&["SET", "default|book", text]);
+    let error = |client: &AdminClient| {
+        let status = client.get("/namespaces/default/status").json();
+        status["publisher_error"].as_str().unwrap_or_default().to_owned()
+    };
+    wait_until(|| error(&root).contains("secret"), || server.log());
+    let shown = error(&viewer);
+    assert!(shown.contains("ask an administrator"), "{shown}");
+    let page = viewer.page("/e/default/status").body;
+    assert!(
+        page.contains("ask an administrator") && !page.contains("secret"),
+        "{page}"
+    );
+}

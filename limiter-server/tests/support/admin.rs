@@ -83,8 +83,9 @@ impl AdminClient {
         method: &str,
         path: &str,
         headers: &[(&str, &str)],
-        body: &str,
+        body: impl AsRef<[u8]>,
     ) -> Response {
+        let body = body.as_ref();
         let (host, length) = (self.address.to_string(), body.len().to_string());
         let mut all = vec![("host", host.as_str()), ("content-length", length.as_str())];
         if !body.is_empty() && !headers.iter().any(|(name, _)| *name == "content-type") {

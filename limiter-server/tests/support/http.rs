@@ -68,7 +68,7 @@ pub(crate) fn send(
     address: SocketAddr,
     line: &str,
     headers: &[(&str, &str)],
-    body: &str,
+    body: impl AsRef<[u8]>,
 ) -> io::Result<Response> {
     send_within(Duration::from_secs(20), address, line, headers, body)
 }
@@ -79,7 +79,7 @@ pub(crate) fn send_raw(
     address: SocketAddr,
     line: &str,
     headers: &[(&str, &str)],
-    body: &str,
+    body: impl AsRef<[u8]>,
 ) -> io::Result<RawResponse> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(timeout))?;
@@ -88,9 +88,9 @@ pub(crate) fn send_raw(
         request.push_str(&format!("{name}: {value}\r\n"));
     }
     request.push_str("\r\n");
-    request.push_str(body);
+    let request = [request.as_bytes(), body.as_ref()].concat();
     // A server can answer and close before it has read a body that is too large.
-    let sent = stream.write_all(request.as_bytes());
+    let sent = stream.write_all(&request);
     let mut bytes = Vec::new();
     let read = read_answer(&mut stream, &mut bytes);
     if bytes.is_empty() {
@@ -110,7 +110,7 @@ pub(crate) fn send_within(
     address: SocketAddr,
     line: &str,
     headers: &[(&str, &str)],
-    body: &str,
+    body: impl AsRef<[u8]>,
 ) -> io::Result<Response> {
     let RawResponse { head, body } = send_raw(timeout, address, line, headers, body)?;
     let body = String::from_utf8(body).map_err(|_| io::ErrorKind::InvalidData)?;

@@ -13,8 +13,8 @@ use crate::admin::api::caller::{AdminCaller, JsonBody};
 use crate::admin::api::paging::page;
 use crate::admin::api::policies::is_readable;
 use crate::admin::api::problem::AdminProblem;
-use crate::admin::permissions::ALL_APPS;
-use crate::store::{AuditEntry, AuditFilter, NamespaceLook, now_micros};
+use crate::admin::permissions::{ALL_APPS, Actor};
+use crate::store::{Alert, AuditEntry, AuditFilter, NamespaceLook, StoredDocument, now_micros};
 
 /// The number of entries of the audit that are read at once.
 const SEARCHED_AT_ONCE: i64 = 1_000;
@@ -24,6 +24,10 @@ const READ: &str = ".read";
 const MAX_SEARCHED: usize = 20_000;
 /// The longest label of a namespace in characters.
 const MAX_LABEL: usize = 40;
+/// The detail of an alert about a policy that the caller may not read.
+const HIDDEN_DETAIL: &str = "it concerns a policy that you may not read: ask an administrator";
+/// The error of the publication for a caller that may not read all policies.
+const HIDDEN_ERROR: &str = "the reason may name policies that you may not read: ask an administrator";
 
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -283,10 +287,7 @@ pub(super) async fn status(
     let store = admin.store();
     let publication = store.publication(&namespace).await?;
     let alerts = store.alerts(&namespace).await?;
-    let alerts: Vec<Value> = alerts
-        .iter()
-        .map(|alert| json!({ "id": alert.id, "kind": alert.kind, "detail": alert.detail, "at": alert.created_at }))
-        .collect();
+    let alerts = readable_alerts(&admin, &caller.0, &namespace, &alerts).await?;
     let nodes = store.nodes().await?;
     let nodes: Vec<Value> = nodes
         .iter()
@@ -308,6 +309,12 @@ pub(super) async fn status(
         Some(redis) => access_json(redis.access().await.ok().as_ref()),
     };
     let publisher = publisher.map(crate::publish::Publisher::status);
+    let publisher_error = publisher.and_then(|status| status.error);
+    let publisher_error = match caller.0.apps_in(&namespace) {
+        None => publisher_error,
+        // The error names policies, also of a text in Redis that cannot be read.
+        Some(_) => publisher_error.map(|_| HIDDEN_ERROR.to_owned()),
+    };
     Ok(Json(json!({
         "node": admin.node(),
         "namespace": namespace,
@@ -316,7 +323,7 @@ pub(super) async fn status(
         "confirmed_at": publication.confirmed_at,
         "pending": publication.pending,
         "oldest_pending": publication.oldest_pending,
-        "publisher_error": publisher.and_then(|status| status.error),
+        "publisher_error": publisher_error,
         "alerts": alerts,
         "nodes": nodes,
         "database": store.dialect().name(),
@@ -325,6 +332,31 @@ pub(super) async fn status(
         "library_usage": library_usage_json(admin.library_usage(&namespace)),
         "now": now_micros(),
     })))
+}
+
+/// The alerts as JSON. An alert that names a policy which the caller may not read has no detail.
+async fn readable_alerts(
+    admin: &Admin,
+    actor: &Actor,
+    namespace: &str,
+    alerts: &[Alert],
+) -> Result<Vec<Value>, AdminProblem> {
+    let mut hidden = Vec::new();
+    if !alerts.is_empty() && actor.apps_in(namespace).is_some() {
+        let documents = admin.store().documents(namespace).await?;
+        let is_hidden = |of: &StoredDocument| !is_readable(actor, namespace, of.apps.as_deref());
+        let documents = documents.into_iter().filter(is_hidden);
+        hidden.extend(documents.map(|of| format!("`{}`", of.name)));
+    }
+    let json_of = |alert: &Alert| {
+        let is_hidden = hidden.iter().any(|name| alert.detail.contains(name));
+        let detail = match is_hidden {
+            true => HIDDEN_DETAIL,
+            false => alert.detail.as_str(),
+        };
+        json!({ "id": alert.id, "kind": alert.kind, "detail": detail, "at": alert.created_at })
+    };
+    Ok(alerts.iter().map(json_of).collect())
 }
 
 /// Returns the state of the recording of library usage; null without Redis and before the first
