@@ -5,6 +5,7 @@ use std::io::Read as _;
 use clap::Subcommand;
 
 use crate::admin::auth::password::{PasswordError, Passwords};
+use crate::admin::tokens::check_name;
 use crate::cli::author::AuthorArgs;
 use crate::cli::database::DatabaseArgs;
 use crate::error_text::with_causes;
@@ -93,6 +94,7 @@ pub(super) fn run(command: UserCommand) -> Result<(), String> {
 }
 
 async fn add(store: &Store, name: String, is_admin: bool, author: &AuthorArgs) -> Result<(), String> {
+    check_name(&name)?;
     let new = NewAccount {
         name,
         password: Some(read_password().await?),

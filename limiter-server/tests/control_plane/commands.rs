@@ -207,3 +207,24 @@ fn policy_of_a_repository_links_to_its_source() {
     let refused = root.put_policy("linked", 1, &policy_of_all("linked", 2));
     assert_eq!(refused.status, 409, "{}", refused.body);
 }
+
+/// The command accepts the names that the API accepts: others could be taken for tokens.
+#[test]
+fn names_of_users_are_checked_by_the_command() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    let database = format!(
+        "sqlite:{}",
+        server.directory().path().join("limiter.db").display()
+    );
+    for name in ["token:ci", "", " ann", "a\nb", &"a".repeat(256)] {
+        let (code, _, errors) = run(&["user", "add", name, "--database", &database]);
+        assert_eq!(code, Some(1), "{name}: {errors}");
+        assert!(
+            errors.contains("expected a name of 1 to 255 bytes"),
+            "{name}: {errors}"
+        );
+    }
+    let users = root.get("/users").json();
+    assert_eq!(users["users"].as_array().unwrap().len(), 1, "{users}");
+}
