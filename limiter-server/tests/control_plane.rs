@@ -12,6 +12,8 @@
 mod acl;
 #[path = "control_plane/commands.rs"]
 mod commands;
+#[path = "control_plane/expired_credentials.rs"]
+mod expired_credentials;
 #[path = "control_plane/first_import.rs"]
 mod first_import;
 #[path = "control_plane/guard.rs"]
@@ -40,6 +42,8 @@ mod races;
 mod restore;
 #[path = "control_plane/retention.rs"]
 mod retention;
+#[path = "control_plane/stalled_database.rs"]
+mod stalled_database;
 mod support;
 #[path = "control_plane/webhook.rs"]
 mod webhook;

@@ -193,11 +193,16 @@ fn batch(args: &ApplyArgs, changes: Vec<PlannedChange>) -> BatchEdit {
 
 /// The messages of all changes that prevent the others.
 fn batch_message(failures: Vec<BatchFailure>) -> String {
+    let is_unconfirmed =
+        |of: &BatchFailure| matches!(&of.error, EditError::Store(error) if error.is_unconfirmed());
+    let is_unconfirmed = failures.iter().any(is_unconfirmed);
     let mut lines: Vec<String> = failures
         .into_iter()
         .map(|failure| edit_message(&failure.name, failure.error))
         .collect();
-    lines.push("nothing was saved".to_owned());
+    if !is_unconfirmed {
+        lines.push("nothing was saved".to_owned());
+    }
     lines.join("\n")
 }
 

@@ -165,7 +165,7 @@ impl Store {
     pub async fn prune_denials(&self, before: i64) -> Result<u64, StoreError> {
         self.require_writable()?;
         let sql = "DELETE FROM denial_sample WHERE start_at < ?";
-        self.pool.execute(sql, binds![before]).await
+        self.remove_many(sql, binds![before]).await
     }
 }
 

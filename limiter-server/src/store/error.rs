@@ -19,8 +19,11 @@ pub enum StoreError {
     Missing(sqlx::Error),
     /// The store was closed.
     Closed,
-    /// An earlier request had no answer, and this one was not sent.
+    /// The database gave no answer in time, or an earlier request had none and this one was not
+    /// sent.
     Unavailable,
+    /// The database did not confirm a commit, so the change may have been saved.
+    Unconfirmed(sqlx::Error),
     /// Another program updates the schema.
     Locked,
     /// The object was changed since the caller read it.
@@ -52,8 +55,28 @@ impl StoreError {
     pub fn is_unavailable(&self) -> bool {
         match self {
             Self::Database(sqlx::Error::Database(error)) => is_outage(&**error),
-            Self::Database(_) | Self::Closed | Self::Unavailable | Self::Locked => true,
+            Self::Database(_) | Self::Closed | Self::Unavailable | Self::Unconfirmed(_) | Self::Locked => {
+                true
+            }
             _ => false,
+        }
+    }
+
+    /// Returns whether the change may have been saved nevertheless.
+    #[must_use]
+    pub fn is_unconfirmed(&self) -> bool {
+        matches!(self, Self::Unconfirmed(_))
+    }
+
+    /// The error of a commit. The outcome is known if the database rejected the commit.
+    pub(super) fn of_commit(error: sqlx::Error) -> Self {
+        match &error {
+            sqlx::Error::Database(of)
+                if of.try_downcast_ref::<SqliteError>().is_some() || !is_outage(&**of) =>
+            {
+                Self::Database(error)
+            }
+            _ => Self::Unconfirmed(error),
         }
     }
 
@@ -102,6 +125,9 @@ impl fmt::Display for StoreError {
             ),
             Self::Closed => f.write_str("the store was closed"),
             Self::Unavailable => f.write_str("the database does not answer"),
+            Self::Unconfirmed(_) => f.write_str(
+                "the database did not confirm the change, which may have been saved: read it before you repeat it",
+            ),
             Self::Locked => f.write_str(
                 "another program updates the schema of the database: wait until it has ended and try again",
             ),
@@ -126,7 +152,7 @@ impl fmt::Display for StoreError {
 impl std::error::Error for StoreError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Database(error) | Self::Missing(error) => Some(error),
+            Self::Database(error) | Self::Missing(error) | Self::Unconfirmed(error) => Some(error),
             _ => None,
         }
     }

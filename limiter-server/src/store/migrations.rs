@@ -5,7 +5,7 @@
 //! inserted per database.
 
 use crate::store::StoreError;
-use crate::store::sql::{Dialect, SqlPool, SqlTransaction, binds};
+use crate::store::sql::{Dialect, SqlPool, SqlTransaction, TABLE_TIMEOUT, binds};
 
 /// The migrations, in order. The position is the version.
 const MIGRATIONS: [&str; 4] = [
@@ -32,6 +32,7 @@ pub(super) const NEWEST: i64 = {
 /// updated it.
 pub(super) async fn run(pool: &SqlPool) -> Result<i64, StoreError> {
     let mut transaction = pool.begin().await?;
+    transaction.set_timeout(TABLE_TIMEOUT);
     match transaction.dialect() {
         // A write transaction locks the database.
         Dialect::Sqlite => {}

@@ -1,6 +1,6 @@
 //! Removal of old records. The caller states the time, so tests need no wait.
 
-use crate::store::sql::binds;
+use crate::store::sql::{Bind, TABLE_TIMEOUT, binds};
 use crate::store::{AuditEntry, Store, StoreError, UsageKind, UsageSpan, audit};
 
 impl Store {
@@ -21,10 +21,19 @@ impl Store {
                 for table in ["usage_count", "library_usage"] {
                     let sql = format!("DELETE FROM {table} WHERE span = ? AND start_at < ?");
                     let values = binds![kind.span_name(span), before];
-                    removed += self.pool.execute(&sql, values).await?;
+                    removed += self.remove_many(&sql, values).await?;
                 }
             }
         }
+        Ok(removed)
+    }
+
+    /// Removes rows by one statement, which may take long after a pause of the removal.
+    pub(super) async fn remove_many(&self, sql: &str, binds: Vec<Bind>) -> Result<u64, StoreError> {
+        let mut transaction = self.pool.begin().await?;
+        transaction.set_timeout(TABLE_TIMEOUT);
+        let removed = transaction.execute(sql, binds).await?;
+        transaction.commit().await?;
         Ok(removed)
     }
 

@@ -3,8 +3,11 @@
 //! Statements use `?` for values, which becomes `$1` for PostgreSQL. Columns have one of two types,
 //! text and a signed integer of 64 bits, so that one statement serves all databases.
 
+mod connection;
 mod pool;
 mod transaction;
+
+use std::time::Duration;
 
 use sqlx::Row as _;
 use sqlx::mysql::MySqlRow;
@@ -14,6 +17,11 @@ use sqlx::sqlite::SqliteRow;
 use crate::store::StoreError;
 pub(super) use crate::store::sql::pool::SqlPool;
 pub(super) use crate::store::sql::transaction::SqlTransaction;
+
+/// How long a statement may take. A database that is stopped or unreachable keeps connections open.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a statement may take that reads or writes a whole table, as migrations do.
+pub(super) const TABLE_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// A database product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -23,10 +23,14 @@ pub(crate) struct DatabaseServer {
     child: Child,
     port: u16,
     directory: Directory,
+    /// The stopped processes.
+    paused: Vec<u32>,
 }
 
 impl Drop for DatabaseServer {
     fn drop(&mut self) {
+        // A stopped process of a connection does not notice the end of its server.
+        self.resume();
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -58,6 +62,7 @@ impl Database {
             child,
             port,
             directory,
+            paused: Vec::new(),
         };
         Self::Postgres(server)
     }
@@ -80,6 +85,22 @@ impl Database {
             panic!("only PostgreSQL can be started");
         };
         server.child = serve_postgres(server.directory.path(), server.port);
+    }
+
+    /// Stops all processes of PostgreSQL by a signal: its connections stay open without answers.
+    pub(crate) fn pause(&mut self) {
+        let Self::Postgres(server) = self else {
+            panic!("only PostgreSQL can be paused");
+        };
+        server.pause();
+    }
+
+    /// Continues the processes that [`pause`](Self::pause) has stopped.
+    pub(crate) fn resume(&mut self) {
+        let Self::Postgres(server) = self else {
+            panic!("only PostgreSQL can be resumed");
+        };
+        server.resume();
     }
 
     pub(crate) fn mariadb() -> Self {
@@ -139,6 +160,7 @@ impl Database {
             child,
             port: 0,
             directory,
+            paused: Vec::new(),
         };
         wait_until(
             || UnixStream::connect(&socket).is_ok(),
@@ -176,6 +198,48 @@ impl Database {
             }
         }
     }
+}
+
+impl DatabaseServer {
+    fn pause(&mut self) {
+        let id = self.child.id();
+        // The server itself first, so that it starts no further process.
+        assert!(signal("STOP", id), "the server runs");
+        let children = children_of(id);
+        // A process of a connection may have ended meanwhile.
+        self.paused = children
+            .into_iter()
+            .filter(|child| signal("STOP", *child))
+            .collect();
+        self.paused.push(id);
+    }
+
+    fn resume(&mut self) {
+        for id in self.paused.drain(..) {
+            signal("CONT", id);
+        }
+    }
+}
+
+/// Sends a signal. Returns false if the process does not exist.
+fn signal(name: &str, process: u32) -> bool {
+    let sent = Command::new("kill")
+        .args([&format!("-{name}"), &process.to_string()])
+        .stderr(Stdio::null())
+        .status();
+    sent.expect("kill").success()
+}
+
+/// The identities of the child processes.
+fn children_of(parent: u32) -> Vec<u32> {
+    let entries = std::fs::read_dir("/proc").expect("processes");
+    let ids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    let is_child = |id: &u32| {
+        let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+        line.is_some_and(|of| of.trim() == parent.to_string())
+    };
+    ids.filter(is_child).collect()
 }
 
 /// Runs a future to its end.

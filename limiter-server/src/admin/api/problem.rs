@@ -22,6 +22,8 @@ pub(crate) struct AdminProblem {
     status: StatusCode,
     fields: Map<String, Value>,
     retry_after: Option<u64>,
+    /// True if the change may have been saved nevertheless.
+    is_unconfirmed: bool,
 }
 
 impl AdminProblem {
@@ -35,6 +37,7 @@ impl AdminProblem {
             status,
             fields,
             retry_after: None,
+            is_unconfirmed: false,
         }
     }
 
@@ -58,6 +61,7 @@ impl AdminProblem {
         let status = problems
             .first()
             .map_or(StatusCode::INTERNAL_SERVER_ERROR, |(_, problem)| problem.status);
+        let is_unconfirmed = problems.iter().any(|(_, problem)| problem.is_unconfirmed);
         let mut errors = Vec::with_capacity(problems.len());
         let mut details = Vec::with_capacity(problems.len());
         for (name, problem) in problems {
@@ -67,7 +71,9 @@ impl AdminProblem {
             error.insert("name".into(), json!(name));
             errors.push(Value::Object(error));
         }
-        details.push("nothing was saved".to_owned());
+        if !is_unconfirmed {
+            details.push("nothing was saved".to_owned());
+        }
         let mut problem = Self::new(status, details.join("; "));
         problem.fields.insert("errors".into(), Value::Array(errors));
         problem
@@ -115,6 +121,7 @@ impl From<StoreError> for AdminProblem {
             tracing::warn!(%error, cause, "cannot answer an admin request; check the database");
         }
         let mut problem = Self::new(status, error.to_string());
+        problem.is_unconfirmed = error.is_unconfirmed();
         if error.is_unavailable() {
             problem
                 .fields

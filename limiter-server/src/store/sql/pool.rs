@@ -3,23 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use sqlx::Executor as _;
 use sqlx::mysql::{MySqlConnectOptions, MySqlPool, MySqlPoolOptions};
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
-use sqlx::{Executor as _, MySql, Postgres, Sqlite};
 use tokio::sync::Semaphore;
 
 use crate::store::StoreError;
 use crate::store::audit_lines::AuditLines;
-use crate::store::sql::transaction::OpenTransaction;
-use crate::store::sql::{Bind, Dialect, SqlRow, SqlTransaction, prepare};
+use crate::store::sql::connection::{PooledConnection, SqlConnection};
+use crate::store::sql::{Bind, Dialect, SqlRow, SqlTransaction};
 
 /// How long a caller waits for a connection.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a query may take. A database that is stopped or unreachable keeps connections open.
-const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long SQLite waits for another process that writes.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_CONNECTIONS: u32 = 8;
@@ -134,16 +132,14 @@ impl SqlPool {
 
     /// Begins a transaction that writes.
     pub(in crate::store) async fn begin(&self) -> Result<SqlTransaction, StoreError> {
-        let open = match &self.connections {
-            Connections::Sqlite(pool, writer) => {
+        let permit = match &self.connections {
+            Connections::Sqlite(_, writer) => {
                 let permit = Arc::clone(writer).acquire_owned().await;
-                let permit = permit.map_err(|_| StoreError::Closed)?;
-                OpenTransaction::Sqlite(pool.begin_with("BEGIN IMMEDIATE").await?, permit)
+                Some(permit.map_err(|_| StoreError::Closed)?)
             }
-            Connections::Postgres(pool) => OpenTransaction::Postgres(pool.begin().await?),
-            Connections::MySql(pool) => OpenTransaction::MySql(pool.begin().await?),
+            Connections::Postgres(_) | Connections::MySql(_) => None,
         };
-        Ok(SqlTransaction::new(open, self.audit_lines))
+        SqlTransaction::begin(self.acquire().await?, permit, self.audit_lines).await
     }
 
     /// The rows of a query outside of a transaction.
@@ -152,26 +148,17 @@ impl SqlPool {
         sql: &str,
         binds: Vec<Bind>,
     ) -> Result<Vec<SqlRow>, StoreError> {
-        let rows = tokio::time::timeout(QUERY_TIMEOUT, self.query(sql, binds)).await;
-        rows.unwrap_or(Err(StoreError::Unavailable))
+        self.acquire().await?.rows(sql, binds).await
     }
 
-    async fn query(&self, sql: &str, binds: Vec<Bind>) -> Result<Vec<SqlRow>, StoreError> {
-        let dialect = self.dialect();
-        Ok(match &self.connections {
-            Connections::Sqlite(pool, _) => {
-                let rows = prepare!(Sqlite, dialect, sql, binds).fetch_all(pool).await?;
-                rows.into_iter().map(SqlRow::Sqlite).collect()
-            }
-            Connections::Postgres(pool) => {
-                let rows = prepare!(Postgres, dialect, sql, binds).fetch_all(pool).await?;
-                rows.into_iter().map(SqlRow::Postgres).collect()
-            }
-            Connections::MySql(pool) => {
-                let rows = prepare!(MySql, dialect, sql, binds).fetch_all(pool).await?;
-                rows.into_iter().map(SqlRow::MySql).collect()
-            }
-        })
+    /// A connection that answers.
+    async fn acquire(&self) -> Result<SqlConnection, StoreError> {
+        let pooled = match &self.connections {
+            Connections::Sqlite(pool, _) => PooledConnection::Sqlite(pool.acquire().await?),
+            Connections::Postgres(pool) => PooledConnection::Postgres(pool.acquire().await?),
+            Connections::MySql(pool) => PooledConnection::MySql(pool.acquire().await?),
+        };
+        Ok(SqlConnection::new(pooled))
     }
 
     /// The first row of a query outside of a transaction.

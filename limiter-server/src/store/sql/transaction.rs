@@ -1,62 +1,78 @@
 //! One transaction that writes.
+//!
+//! Each statement has the timeout of its connection. A transaction that is dropped rolls back; one
+//! with a statement without an answer closes its connection instead, which ends the transaction at
+//! the database. The outcome of a commit without an answer is unknown, and its error says so.
+//! Tests: `tests/control_plane/stalled_database.rs`.
 
-use sqlx::{MySql, Postgres, Sqlite};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::store::StoreError;
 use crate::store::audit_lines::AuditLines;
-use crate::store::sql::{Bind, Dialect, SqlRow, prepare};
+use crate::store::sql::connection::SqlConnection;
+use crate::store::sql::{Bind, Dialect, SqlRow};
 
 /// A transaction that writes. It rolls back when it is dropped.
 #[derive(Debug)]
 pub(in crate::store) struct SqlTransaction {
     open: OpenTransaction,
+    dialect: Dialect,
     audit_lines: AuditLines,
     /// The entries of the audit that this transaction adds.
     audit: Vec<String>,
 }
 
+/// A connection that is in a transaction, until it is taken.
 #[derive(Debug)]
-pub(super) enum OpenTransaction {
-    Sqlite(sqlx::Transaction<'static, Sqlite>, OwnedSemaphorePermit),
-    Postgres(sqlx::Transaction<'static, Postgres>),
-    MySql(sqlx::Transaction<'static, MySql>),
+struct OpenTransaction {
+    connection: Option<SqlConnection>,
+    /// The permit of the writer of SQLite.
+    permit: Option<OwnedSemaphorePermit>,
 }
 
 impl SqlTransaction {
-    pub(super) fn new(open: OpenTransaction, audit_lines: AuditLines) -> Self {
-        Self {
+    /// Begins a transaction on a connection.
+    pub(super) async fn begin(
+        mut connection: SqlConnection,
+        permit: Option<OwnedSemaphorePermit>,
+        audit_lines: AuditLines,
+    ) -> Result<Self, StoreError> {
+        let dialect = connection.dialect();
+        let begin = match dialect {
+            // A transaction that begins with a read cannot wait for another writer later.
+            Dialect::Sqlite => "BEGIN IMMEDIATE",
+            Dialect::Postgres | Dialect::MySql => "BEGIN",
+        };
+        connection.command(begin).await??;
+        let open = OpenTransaction {
+            connection: Some(connection),
+            permit,
+        };
+        Ok(Self {
             open,
+            dialect,
             audit_lines,
             audit: Vec::new(),
-        }
+        })
     }
 
     pub(in crate::store) fn dialect(&self) -> Dialect {
-        match &self.open {
-            OpenTransaction::Sqlite(..) => Dialect::Sqlite,
-            OpenTransaction::Postgres(_) => Dialect::Postgres,
-            OpenTransaction::MySql(_) => Dialect::MySql,
+        self.dialect
+    }
+
+    /// Sets the time that each following statement may take.
+    pub(in crate::store) fn set_timeout(&mut self, timeout: Duration) {
+        if let Some(connection) = &mut self.open.connection {
+            connection.set_timeout(timeout);
         }
     }
 
     /// Runs a statement. Returns the number of affected rows.
     pub(in crate::store) async fn execute(&mut self, sql: &str, binds: Vec<Bind>) -> Result<u64, StoreError> {
-        let dialect = self.dialect();
-        Ok(match &mut self.open {
-            OpenTransaction::Sqlite(transaction, _) => {
-                let query = prepare!(Sqlite, dialect, sql, binds);
-                query.execute(&mut **transaction).await?.rows_affected()
-            }
-            OpenTransaction::Postgres(transaction) => {
-                let query = prepare!(Postgres, dialect, sql, binds);
-                query.execute(&mut **transaction).await?.rows_affected()
-            }
-            OpenTransaction::MySql(transaction) => {
-                let query = prepare!(MySql, dialect, sql, binds);
-                query.execute(&mut **transaction).await?.rows_affected()
-            }
-        })
+        self.open.connection()?.execute(sql, binds).await
     }
 
     /// The rows of a query.
@@ -65,24 +81,7 @@ impl SqlTransaction {
         sql: &str,
         binds: Vec<Bind>,
     ) -> Result<Vec<SqlRow>, StoreError> {
-        let dialect = self.dialect();
-        Ok(match &mut self.open {
-            OpenTransaction::Sqlite(transaction, _) => {
-                let query = prepare!(Sqlite, dialect, sql, binds);
-                let rows = query.fetch_all(&mut **transaction).await?;
-                rows.into_iter().map(SqlRow::Sqlite).collect()
-            }
-            OpenTransaction::Postgres(transaction) => {
-                let query = prepare!(Postgres, dialect, sql, binds);
-                let rows = query.fetch_all(&mut **transaction).await?;
-                rows.into_iter().map(SqlRow::Postgres).collect()
-            }
-            OpenTransaction::MySql(transaction) => {
-                let query = prepare!(MySql, dialect, sql, binds);
-                let rows = query.fetch_all(&mut **transaction).await?;
-                rows.into_iter().map(SqlRow::MySql).collect()
-            }
-        })
+        self.open.connection()?.rows(sql, binds).await
     }
 
     /// The first row of a query.
@@ -99,13 +98,49 @@ impl SqlTransaction {
         self.audit.push(line);
     }
 
-    pub(in crate::store) async fn commit(self) -> Result<(), StoreError> {
-        match self.open {
-            OpenTransaction::Sqlite(transaction, _permit) => transaction.commit().await?,
-            OpenTransaction::Postgres(transaction) => transaction.commit().await?,
-            OpenTransaction::MySql(transaction) => transaction.commit().await?,
+    /// Ends the transaction with its changes.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Unconfirmed`] if the database may have made the changes.
+    pub(in crate::store) async fn commit(mut self) -> Result<(), StoreError> {
+        let connection = self.open.connection()?;
+        if connection.is_waiting() {
+            return Err(StoreError::Unavailable);
         }
+        let done = connection.command("COMMIT").await;
+        let done = done.unwrap_or_else(|_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()));
+        done.map_err(StoreError::of_commit)?;
+        self.open.connection = None;
         self.audit_lines.write(&self.audit);
         Ok(())
+    }
+}
+
+impl OpenTransaction {
+    fn connection(&mut self) -> Result<&mut SqlConnection, StoreError> {
+        self.connection.as_mut().ok_or(StoreError::Closed)
+    }
+}
+
+impl Drop for OpenTransaction {
+    fn drop(&mut self) {
+        let Some(mut connection) = self.connection.take() else {
+            return;
+        };
+        // The next writer of SQLite waits for the end of the transaction.
+        let permit = self.permit.take();
+        match Handle::try_current() {
+            Ok(runtime) if !connection.is_waiting() => {
+                runtime.spawn(async move {
+                    if !matches!(connection.command("ROLLBACK").await, Ok(Ok(()))) {
+                        connection.close_on_drop();
+                    }
+                    drop((connection, permit));
+                });
+            }
+            // Without a connection, the database rolls back.
+            _ => connection.close_on_drop(),
+        }
     }
 }

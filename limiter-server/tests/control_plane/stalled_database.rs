@@ -1,0 +1,135 @@
+//! A database that stops during a transaction: statements have a timeout, and a commit without an
+//! answer is reported as unknown.
+
+use std::time::{Duration, Instant};
+
+use limiter_server::store::{Author, DocumentKind, Origin, SaveRequest, Store};
+use limiter_testing::RedisServer;
+use serde_json::json;
+use sqlx::{Connection as _, Executor as _, PgConnection};
+
+use crate::bucket;
+use crate::support::admin::{AdminClient, policy_of_all, with_database};
+use crate::support::databases::{Database, block_on};
+use crate::support::http;
+use crate::support::server::{Directory, wait_until};
+
+/// The documented time until an answer, with a margin for a busy machine.
+const WITHIN: Duration = Duration::from_secs(14);
+
+/// The host of the database vanishes while the save holds a transaction: its connection stays open
+/// without answers.
+#[test]
+fn save_in_a_stalled_transaction_fails_within_the_timeout() {
+    let (redis, mut database) = (RedisServer::start(), Database::postgres());
+    let (url, redis_url) = (database.create("stalled"), redis.url());
+    let server = with_database(Directory::new(), &url, &["--redis", &redis_url]);
+    let root = AdminClient::set_up(&server);
+    let save = |revision, capacity| root.put_policy("search", revision, &policy_of_all("search", capacity));
+    assert_eq!(save(0, 1_000).status, 200);
+    let peek = || {
+        let body = json!({ "policy": "search", "key": "ann" }).to_string();
+        http::post(server.http(), "/v1/peek", &[], &body).unwrap().status
+    };
+    wait_until(|| peek() == 200, || server.log());
+    let state = || root.get("/namespaces/default/policies/search").json()["state"].clone();
+    wait_until(|| state() == "published", || server.log());
+
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.unwrap();
+    let mut other = runtime.block_on(PgConnection::connect(&url)).unwrap();
+    // The save waits for this lock after its first statements.
+    for statement in ["BEGIN", "LOCK TABLE outbox IN EXCLUSIVE MODE"] {
+        runtime.block_on(other.execute(statement)).unwrap();
+    }
+    std::thread::scope(|scope| {
+        let saving = scope.spawn(|| save(1, 2_000));
+        let waits = "SELECT pid FROM pg_stat_activity \
+                     WHERE wait_event_type = 'Lock' AND query LIKE 'INSERT INTO outbox%'";
+        // A transaction reads the activity once.
+        let mut observer = runtime.block_on(PgConnection::connect(&url)).unwrap();
+        let is_waiting = || !runtime.block_on(observer.fetch_all(waits)).unwrap().is_empty();
+        wait_until(is_waiting, || server.log());
+        database.pause();
+        let paused = Instant::now();
+        while !saving.is_finished() {
+            assert_eq!(peek(), 200, "{}", server.log());
+            assert!(
+                paused.elapsed() < WITHIN,
+                "{:?}\n{}",
+                paused.elapsed(),
+                server.log()
+            );
+        }
+        let answer = saving.join().unwrap();
+        assert_eq!(answer.status, 503, "{}", answer.body);
+        assert!(answer.body.contains("does not answer"), "{}", answer.body);
+    });
+    database.resume();
+    runtime.block_on(other.close()).unwrap();
+    // The transaction has ended without its changes, and the other tasks of the node go on.
+    let is_saved = || {
+        let answer = save(1, 3_000);
+        assert_ne!(answer.status, 409, "{}", answer.body);
+        answer.status == 200
+    };
+    wait_until(is_saved, || server.log());
+    wait_until(|| state() == "published", || server.log());
+    assert_eq!(peek(), 200);
+}
+
+/// The database makes the change after the caller has stopped to wait for it.
+#[test]
+fn commit_without_an_answer_is_reported_as_unknown() {
+    let database = Database::postgres();
+    block_on(commit_without_an_answer(&database.create("unconfirmed")));
+}
+
+async fn commit_without_an_answer(url: &str) {
+    let store = Store::open(url).await.unwrap();
+    let mut other = PgConnection::connect(url).await.unwrap();
+    for statement in [
+        "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS \
+         'BEGIN PERFORM pg_advisory_xact_lock(7); RETURN NULL; END'",
+        "CREATE CONSTRAINT TRIGGER late AFTER INSERT ON outbox DEFERRABLE INITIALLY DEFERRED \
+         FOR EACH ROW EXECUTE FUNCTION wait()",
+        "SELECT pg_advisory_lock(7)",
+    ] {
+        other.execute(statement).await.unwrap();
+    }
+    let request = SaveRequest {
+        namespace: "prod".to_owned(),
+        kind: DocumentKind::Policy,
+        name: "search".to_owned(),
+        expected: 0,
+        body: bucket("search", ""),
+        is_deletion: false,
+        apps: None,
+        note: None,
+        managed_by: "ui".to_owned(),
+    };
+    let author = Author {
+        name: "ann".to_owned(),
+        origin: Origin::Api,
+        reason: None,
+        at: 1,
+    };
+    let started = Instant::now();
+    let error = store.save(&request, &author).await.unwrap_err();
+    assert!(started.elapsed() < WITHIN, "{:?}", started.elapsed());
+    assert!(error.is_unconfirmed() && error.is_unavailable(), "{error:?}");
+    assert!(error.to_string().contains("may have been saved"), "{error}");
+    other.execute("SELECT pg_advisory_unlock(7)").await.unwrap();
+    // The connection of the commit was closed, so no later statement receives its answer.
+    loop {
+        let found = store
+            .document("prod", DocumentKind::Policy, "search")
+            .await
+            .unwrap();
+        if found.is_some_and(|of| of.revision == 1) {
+            break;
+        }
+        assert!(started.elapsed() < WITHIN * 2, "the commit was not made");
+        tokio::task::yield_now().await;
+    }
+}
