@@ -342,12 +342,29 @@ async fn concurrent_nodes_publish_every_save() {
     tasks.abort_all();
 }
 
+/// A new replica whose code has the deleted policy `a` does not apply it. This number of `b` remains.
+async fn assert_deleted(setup: &Setup, remaining: u64) {
+    let code = PolicyRegistry::from_toml(&text("a", 5)).unwrap();
+    let limiter = Limiter::redis(setup.redis.url())
+        .namespace("prod")
+        .registry(&code);
+    let limiter = limiter.build().unwrap();
+    limiter.redis_registry().unwrap().follow().synced().await.unwrap();
+    let decision = limiter.named("a").check("ann").await.unwrap();
+    assert_eq!(decision.origin(), limiter_core::Origin::NotConfigured);
+    assert_eq!(
+        limiter.named("b").check("ann").await.unwrap().remaining(),
+        remaining
+    );
+}
+
 #[tokio::test]
 async fn deletion_publishes_a_tombstone() {
     let setup = Setup::new().await;
     setup.save("a", 0, 5).await;
     setup.save("b", 0, 5).await;
     setup.publish().await;
+    let old = setup.redis.command(&["GET", "prod|book"]).text();
     let at = limiter_core::Timestamp::from_micros(1);
     let request = SaveRequest {
         namespace: "prod".to_owned(),
@@ -369,16 +386,13 @@ async fn deletion_publishes_a_tombstone() {
     setup.store.save(&request, &author).await.unwrap();
     setup.publish().await;
     // A replica whose code has the policy does not apply it any more.
-    let code = PolicyRegistry::from_toml(&text("a", 5)).unwrap();
-    let limiter = Limiter::redis(setup.redis.url())
-        .namespace("prod")
-        .registry(&code);
-    let limiter = limiter.build().unwrap();
-    limiter.redis_registry().unwrap().follow().synced().await.unwrap();
-    let decision = limiter.named("a").check("ann").await.unwrap();
-    assert_eq!(decision.origin(), limiter_core::Origin::NotConfigured);
-    assert_eq!(limiter.named("b").check("ann").await.unwrap().remaining(), 4);
+    assert_deleted(&setup, 4).await;
     // The tombstone is no change of another program.
     setup.publish().await;
     assert_eq!(setup.document("a").await.revision, 2);
+    // Redis is restored from a dump that has the policy.
+    setup.redis.command(&["SET", "prod|book", &old]);
+    setup.publish().await;
+    assert_deleted(&setup, 3).await;
+    assert!(setup.document("a").await.is_deleted);
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use limiter_core::lease::LeaseReport;
 use limiter_core::registry::{RedisRegistry, RegistryError};
+use limiter_core::usage::UsageReporting;
 use limiter_core::{LimitRequest, Limiter, Policy, StoreErrorKind};
 use limiter_testing::RedisServer;
 use serde_json::{Value, json};
@@ -138,6 +139,54 @@ async fn application_user_uses_all_limits_and_follows_the_registry() {
     assert_eq!(refused(&redis, "limiter-app"), ["command info"]);
 }
 
+/// The reports of usage reach the server, and its user is never refused.
+#[tokio::test]
+async fn application_user_reports_usage() {
+    const PATIENT: Duration = Duration::from_secs(20);
+    let redis = redis_with_users();
+    let (server, root) = server_on(&redis);
+    let app = Limiter::redis(redis.url_as("limiter-app:app-secret"))
+        .namespace("prod")
+        .app("web")
+        .usage(UsageReporting::CountsAndDeniedKeys)
+        .build()
+        .unwrap();
+    let search = Policy::token_bucket("search").capacity(1).rate("1/h");
+    let search = search.deadline(PATIENT).build().unwrap();
+    for _ in 0..3 {
+        let _ = app.check(&search, "ann").await.unwrap();
+    }
+    app.shutdown(PATIENT).await;
+    let usage = || root.get("/namespaces/prod/policies/search/usage").json();
+    wait_until(|| usage()["apps"][0]["app"] == "web", || server.log());
+    assert_eq!(usage()["apps"][0]["denied"], 2, "{}", usage());
+    let block = json!({ "key": "eve", "for_seconds": 600 });
+    let blocked = root.send("POST", "/namespaces/prod/blocks", &[], &block);
+    assert_eq!(blocked.status, 200, "{}", blocked.body);
+    let body = json!({ "name": "ci", "scopes": ["check:*"] });
+    let token = root.send("POST", "/namespaces/prod/tokens", &[], &body);
+    assert_eq!(token.status, 201, "{}", token.body);
+    let id = token.json()["id"].as_str().unwrap().to_owned();
+    let tokens = || redis.command(&["GET", "prod|book|tokens"]).text();
+    wait_until(|| tokens().contains("[[token]]"), || server.log());
+    let revoked = root.send(
+        "DELETE",
+        &format!("/namespaces/prod/tokens/{id}"),
+        &[],
+        &Value::Null,
+    );
+    assert_eq!(revoked.status, 204, "{}", revoked.body);
+    wait_until(|| !tokens().contains("[[token]]"), || server.log());
+    // The client library of Redis sends this command and ignores a refusal.
+    for user in ["limiter-app", "limiter-server"] {
+        let refused = refused(&redis, user);
+        assert!(
+            refused.iter().all(|of| of == "command info"),
+            "{user}: {refused:?}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn application_user_cannot_write_the_registry() {
     let redis = redis_with_users();
@@ -161,6 +210,17 @@ async fn application_user_cannot_write_the_registry() {
         assert_ne!(redis.command(&words).text(), "OK", "{command:?}");
     }
     assert_eq!(registry.read().await.unwrap().unwrap(), (revision, text));
+    // The texts beside the registry: hashes of tokens, the newest change, the secret of keys.
+    for document in ["tokens", "database", "key-secret"] {
+        let key = format!("prod|book|{document}");
+        let key = key.as_str();
+        for command in [&["GET", key] as &[&str], &["SET", key, ""], &["DEL", key]] {
+            let words = [&["ACL", "DRYRUN", "limiter-app"], command].concat();
+            assert_ne!(redis.command(&words).text(), "OK", "{command:?}");
+            let words = [&["ACL", "DRYRUN", "limiter-server"], command].concat();
+            assert_eq!(redis.command(&words).text(), "OK", "{command:?}");
+        }
+    }
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! The alerts and the dashboard use metrics that a running server exports.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use limiter_testing::RedisServer;
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::support::admin::AdminClient;
@@ -11,6 +12,51 @@ use crate::support::server::{Directory, Server, wait_until};
 
 const ALERTS: &str = include_str!("../../monitoring/alerts.yml");
 const DASHBOARD: &str = include_str!("../../monitoring/dashboard.json");
+
+/// A file of alerting rules of Prometheus.
+#[derive(Debug, Deserialize)]
+struct AlertFile {
+    groups: Vec<AlertGroup>,
+}
+
+#[derive(Debug, Deserialize)]
+struct AlertGroup {
+    name: String,
+    rules: Vec<AlertRule>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AlertRule {
+    alert: String,
+    expr: String,
+    #[serde(rename = "for")]
+    duration: Option<String>,
+    labels: BTreeMap<String, String>,
+    annotations: BTreeMap<String, String>,
+}
+
+#[test]
+fn alerts_are_rules_of_prometheus_with_severity_and_summary() {
+    let file: AlertFile = serde_saphyr::from_str(ALERTS).unwrap();
+    let mut names = BTreeSet::new();
+    for group in &file.groups {
+        assert!(!group.name.is_empty());
+        for rule in &group.rules {
+            assert!(names.insert(&rule.alert), "{} twice", rule.alert);
+            assert!(!names_in(&rule.expr).is_empty(), "{rule:?}");
+            let brackets = |of: char| rule.expr.matches(of).count();
+            assert_eq!(brackets('('), brackets(')'), "{}", rule.expr);
+            let severity = rule.labels.get("severity").map(String::as_str);
+            assert!(matches!(severity, Some("warning" | "critical")), "{rule:?}");
+            let summary = rule.annotations.get("summary");
+            assert!(summary.is_some_and(|text| !text.is_empty()), "{rule:?}");
+            let unit = rule.duration.as_deref().and_then(|text| text.chars().last());
+            assert!(matches!(unit, None | Some('s' | 'm' | 'h')), "{rule:?}");
+        }
+    }
+    assert!(names.len() > 6, "{names:?}");
+}
 
 /// The names of metrics in a text.
 fn names_in(text: &str) -> BTreeSet<&str> {

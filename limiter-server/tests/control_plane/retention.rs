@@ -8,7 +8,8 @@ use limiter_server::store::{
     AuditFilter, DenialSample, DocumentKind, OVERLAYS, Store, UsageKind, UsageSpan, UsageTotals,
 };
 
-use crate::support::server::Directory;
+use crate::support::databases::texts;
+use crate::support::server::{Directory, Server, wait_until};
 use crate::{bucket, open, save};
 
 const DAY: i64 = 86_400_000_000;
@@ -178,4 +179,28 @@ async fn one_node_at_a_time_runs_a_task() {
     assert!(store.claim_task("prune", "two", 15, 25).await.unwrap());
     assert!(!store.claim_task("prune", "one", 16, 26).await.unwrap());
     assert!(store.claim_task("other", "one", 16, 26).await.unwrap());
+}
+
+#[test]
+fn running_server_removes_old_records() {
+    let directory = Directory::new();
+    crate::support::databases::block_on(async {
+        let store = open(&directory).await;
+        let totals = UsageTotals {
+            allowed: 1,
+            ..UsageTotals::default()
+        };
+        let counts = [("search".to_owned(), totals)];
+        store
+            .add_usage("default", UsageKind::Policy, DAY, &counts)
+            .await
+            .unwrap();
+        store.close().await;
+    });
+    let url = format!("sqlite:{}", directory.path().join("limiter.db").display());
+    let sql = format!("SELECT policy FROM usage_count WHERE start_at <= {DAY}");
+    let old = || texts(&url, &sql).len();
+    assert_eq!(old(), 2, "a minute and an hour");
+    let server = Server::start(directory, &["--database", &url, "--admin", "127.0.0.1:0"]);
+    wait_until(|| old() == 0, || server.log());
 }

@@ -1,5 +1,6 @@
 //! SQL in every text input of the pages and of the API, on each database.
 
+use limiter_server::admin::api::routes::{ROUTES, Route};
 use serde_json::{Value, json};
 
 use super::attacks::{PARAMETERS, send_in_every_field};
@@ -167,7 +168,42 @@ fn requests(text: &str) -> Vec<(&'static str, String, Value)> {
     requests.push(("GET", format!("/audit?object={part}&actor={part}"), Value::Null));
     requests.push(("GET", format!("{base}/policies/{part}"), Value::Null));
     requests.push(("GET", format!("{base}/policies/{part}/history"), Value::Null));
+    requests.extend(unlisted(&requests, text));
     requests
+}
+
+/// Requests of the routes that a list lacks, with a text in each part of the path and as the reason.
+fn unlisted(listed: &[(&'static str, String, Value)], text: &str) -> Vec<(&'static str, String, Value)> {
+    let is_of = |route: &Route, path: &str| {
+        let segments = path.split('?').next().unwrap_or_default().split('/');
+        let pattern: Vec<&str> = route.path.split('/').collect();
+        let segments: Vec<&str> = segments.collect();
+        let mut pairs = pattern.iter().zip(&segments);
+        pattern.len() == segments.len() && pairs.all(|(part, of)| part.starts_with('{') || part == of)
+    };
+    let is_listed = |route: &&Route| {
+        let mut requests = listed.iter();
+        requests.any(|(method, path, _)| *method == route.method && is_of(route, path))
+    };
+    // The session of the test stays.
+    let is_sign_out = |route: &&Route| (route.method, route.path) == ("DELETE", "/session");
+    let routes = ROUTES
+        .iter()
+        .filter(|route| !is_listed(route) && !is_sign_out(route));
+    let requests = routes.filter_map(|route| {
+        let segments = route.path.split('/').map(|part| match part {
+            "{namespace}" => "default".to_owned(),
+            part if part.starts_with('{') => encode(text),
+            part => part.to_owned(),
+        });
+        let path = segments.collect::<Vec<_>>().join("/");
+        let has_text = path.contains(&encode(text));
+        match route.method {
+            "GET" => has_text.then(|| (route.method, path, Value::Null)),
+            method => Some((method, path, json!({ "reason": text }))),
+        }
+    });
+    requests.collect()
 }
 
 /// Nothing but the accepted texts has changed.

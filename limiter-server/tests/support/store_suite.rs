@@ -57,9 +57,11 @@ pub(crate) fn run(database: &Database) {
         denials::higher_samples_replace_lower_ones,
         restoration::lost_change_is_detected,
         restoration::rotated_token_is_distrusted,
+        restoration::later_namespace_keeps_confirmed_tokens,
     ];
     schema::nodes_create_the_tables_together(database);
     schema::earlier_schemas_are_updated(database);
+    schema::interrupted_migration_is_completed(database);
 }
 
 const BODY: &str = "[policy.search]\nalgorithm = 'token_bucket'\ncapacity = 5\nrate = '1/s'\n";

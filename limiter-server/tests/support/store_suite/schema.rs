@@ -16,6 +16,8 @@ const EARLIER: [&str; 3] = [
     include_str!("schemas/2.sql"),
     include_str!("schemas/3.sql"),
 ];
+/// The statements of the newest version.
+const NEWEST: &str = include_str!("../../../src/store/migrations/0004.sql");
 /// Rows of a database of version 1.
 const ROWS: [&str; 6] = [
     "INSERT INTO setting (name, content) VALUES ('database', 'the first one')",
@@ -135,6 +137,33 @@ pub(super) fn earlier_schemas_are_updated(database: &Database) {
         databases::execute(&url, &ROWS.map(str::to_owned));
         runtime().block_on(keeps_its_rows(&url));
         assert_eq!((columns(&url), versions(&url)), expected, "version {version}");
+    }
+}
+
+/// A node is killed after some statements of a migration, before it records the version: the next
+/// start completes the migration.
+pub(super) fn interrupted_migration_is_completed(database: &Database) {
+    let new = database.create("complete");
+    databases::block_on(async { Store::open(&new).await.expect("a store").close().await });
+    let expected = (columns(&new), versions(&new));
+    let migrations: Vec<&str> = EARLIER.into_iter().chain([NEWEST]).collect();
+    for (version, migration) in (1..).zip(&migrations) {
+        for executed in 1..=statements(&new, migration).len() {
+            let url = database.create(&format!("interrupted_{version}_{executed}"));
+            if let Database::Sqlite(_) = database {
+                std::fs::write(url.trim_start_matches("sqlite:"), "").expect("a file");
+            }
+            let mut done = vec!["CREATE TABLE schema_version (version BIGINT NOT NULL)".to_owned()];
+            for (earlier, text) in (1..version).zip(&migrations) {
+                done.extend(statements(&url, text));
+                done.push(format!("INSERT INTO schema_version (version) VALUES ({earlier})"));
+            }
+            done.extend(statements(&url, migration).into_iter().take(executed));
+            databases::execute(&url, &done);
+            databases::block_on(async { Store::open(&url).await.expect("a store").close().await });
+            let found = (columns(&url), versions(&url));
+            assert_eq!(found, expected, "version {version}, statement {executed}");
+        }
     }
 }
 
