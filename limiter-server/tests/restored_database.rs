@@ -16,7 +16,7 @@ use limiter_core::Limiter;
 use limiter_server::policy_text::PolicyText;
 use limiter_server::publish::{PublicationTarget, Publisher};
 use limiter_server::store::{Author, DocumentKind, NewAccount, NewStoredToken, Origin, SaveRequest, Store};
-use limiter_testing::RedisServer;
+use limiter_testing::{RedisServer, RespValue};
 use serde_json::{Value, json};
 use support::admin::{AdminClient, policy_of_all, with_database};
 use support::calls::post_as;
@@ -210,8 +210,10 @@ fn differences_of_a_restored_copy_are_reported_after_a_suspension_from_outside()
             let saved = root.put_policy("search", revision, &policy_of_all("search", capacity));
             assert_eq!(saved.status, 200, "{}", saved.body);
             let text = format!("capacity = {capacity}");
-            let stored = || redis.command(&["MGET", "default|book"]);
-            let published = || format!("{:?}", stored()).contains(&text);
+            let published = || match redis.command(&["GET", "default|book"]) {
+                RespValue::Nil => false,
+                stored => stored.text().contains(&text),
+            };
             wait_until(published, || control.log());
         };
         save(0, 5);
