@@ -340,7 +340,7 @@ fn oversized_and_malformed_bodies_are_refused() {
     let setup = Setup::new();
     let oversized = json!({ "reason": "x".repeat(3 << 20) }).to_string();
     let nested = "[".repeat(10_000);
-    let malformed: [&[u8]; 3] = [b"{", nested.as_bytes(), b"{\"reason\":\"\xff\"}"];
+    let malformed: [&[u8]; 4] = [b"{", b"[]", nested.as_bytes(), b"{\"reason\":\"\xff\"}"];
     let changes = ROUTES.iter().filter(|route| route.method != "GET");
     for route in changes.filter(|route| route.path != "/session" && !body(route).is_null()) {
         // The object does not exist, so that no route changes one.

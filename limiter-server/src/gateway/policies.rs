@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn deadline_is_the_shorter_one_of_policy_and_gateway() {
-        let limiter = Limiter::in_process();
+        let limiter = Limiter::in_process().build();
         let prepared = PreparedPolicies::new(Duration::from_millis(11));
         for (name, own, expected) in [
             ("short", Some(5), 5),

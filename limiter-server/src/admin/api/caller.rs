@@ -82,6 +82,11 @@ impl<T: DeserializeOwned> FromRequest<Admin> for JsonBody<T> {
         }
         let bytes = Bytes::from_request(request, admin).await;
         let bytes = bytes.map_err(|error| AdminProblem::new(error.status(), error.body_text()))?;
+        // An array would be read as the fields of the type in their order.
+        if !bytes.trim_ascii_start().starts_with(b"{") {
+            let detail = "the body is not as expected: expected a JSON object";
+            return Err(AdminProblem::bad_request(detail));
+        }
         let invalid = |error| AdminProblem::bad_request(format!("the body is not as expected: {error}"));
         if bytes.windows(NUL_ESCAPE.len()).any(|part| part == NUL_ESCAPE) {
             let body: Value = serde_json::from_slice(&bytes).map_err(invalid)?;
