@@ -40,6 +40,7 @@ pub(crate) use crate::algorithm::leased_level::StoredLoans;
 pub(crate) use crate::algorithm::leased_level::holder::{HolderGrant, HolderReport};
 #[cfg(all(feature = "redis", test))]
 pub(crate) use crate::algorithm::leased_level::leased_at;
+pub(crate) use crate::algorithm::leased_level::pace::WHOLE_RATE;
 #[cfg(any(feature = "redis", test))]
 pub(crate) use crate::algorithm::leased_level::{LeaseGrant, LeaseRequest, UsageReport};
 use crate::algorithm::level::Level;

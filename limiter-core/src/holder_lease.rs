@@ -14,7 +14,7 @@ mod decisions;
 use std::fmt;
 use std::time::Duration;
 
-use crate::algorithm::Mode;
+use crate::algorithm::{Mode, WHOLE_RATE};
 use crate::decision::Rejection;
 use crate::error::ConfigError;
 pub use crate::holder_lease::decisions::HolderDecisions;
@@ -85,7 +85,7 @@ pub struct LeaseCall<'a> {
 #[must_use = "a report changes nothing until a lease is renewed with it"]
 pub struct LeaseReport<'a> {
     spent: Amount,
-    refilled: Amount,
+    steady: u32,
     held: Amount,
     wanted: Amount,
     data: &'a [u8],
@@ -118,12 +118,13 @@ impl<'a> LeaseReport<'a> {
         Self { spent, ..self }
     }
 
-    /// Sets the permits that buckets of the holder were refilled with since the last renewal, at a
-    /// steady rate of at most the policy's. They count like spent permits, but a long time between
-    /// two renewals is no debt, because the policy would have been refilled as well. Default: 0.
-    pub fn refilled(self, refilled: impl Into<Amount>) -> Self {
-        let refilled = refilled.into();
-        Self { refilled, ..self }
+    /// Sets the rate at which buckets of the holder are refilled until the next renewal, in
+    /// millionths of the policy's rate. The policy is then refilled at the rest of its rate, and the
+    /// refill of the buckets is not reported as spent. The permits that the buckets can contain are
+    /// [held](Self::held). The rates of all holders must not exceed the policy's: a larger sum
+    /// counts as the policy's rate. Default: 0.
+    pub fn steady_millionths(self, steady: u32) -> Self {
+        Self { steady, ..self }
     }
 
     /// Sets the permits that stay leased in any case, because the holder has passed them on. If
@@ -133,8 +134,9 @@ impl<'a> LeaseReport<'a> {
         Self { held, ..self }
     }
 
-    /// Sets the permits to lease, including those that are held: as many as remain. Default: the
-    /// held ones.
+    /// Sets the permits to lease, including those that are held: as many as remain, except one
+    /// eighth of the others that remain, rounded down to whole permits, which stays for other
+    /// callers. Default: the held ones.
     pub fn wanted(self, wanted: impl Into<Amount>) -> Self {
         let wanted = wanted.into();
         Self { wanted, ..self }
@@ -176,7 +178,8 @@ impl LeaseCall<'_> {
     /// # Errors
     ///
     /// [`Rejection::Config`] for a policy that is no token bucket or funnel, more wanted permits
-    /// than the capacity, a lifetime, a holder name or data out of range;
+    /// than the capacity, a steady rate above the policy's or without held permits, a lifetime, a
+    /// holder name or data out of range;
     /// [`Rejection::Unavailable`] if the store does not reply. The report may have been applied
     /// then; repeating the call applies it at most once.
     ///
@@ -188,6 +191,11 @@ impl LeaseCall<'_> {
         if report.wanted > capacity {
             let expected = format!("at most the capacity {capacity} of the policy");
             return Err(ConfigError::invalid("wanted permits of a lease", report.wanted, expected).into());
+        }
+        let most = if report.held > Amount::ZERO { WHOLE_RATE } else { 0 };
+        if u64::from(report.steady) > most {
+            let expected = format!("at most {most} millionths with {} held permits", report.held);
+            return Err(ConfigError::invalid("steady rate of a lease", report.steady, expected).into());
         }
         if report.data.len() > MAX_DATA_BYTES {
             let expected = format!("at most {MAX_DATA_BYTES} bytes");
@@ -202,7 +210,7 @@ impl LeaseCall<'_> {
         let renewal = HolderRenewal {
             epoch: lease.lease.epoch,
             spent: thousandths("spent permits of a lease", report.spent)?,
-            refilled: thousandths("refilled permits of a lease", report.refilled)?,
+            steady: report.steady,
             held: thousandths("held permits of a lease", report.held)?,
             wanted: thousandths("wanted permits of a lease", report.wanted)?,
             lifetime: micros_ceil(self.lifetime),

@@ -205,6 +205,125 @@ async fn stored_and_leased_permits_stay_within_policy_in_redis() {
     histories(Kind::Standalone, 150).await;
 }
 
+/// A bucket of a holder that is refilled at a steady rate, in thousandths times microseconds.
+struct SteadyBucket {
+    holder: usize,
+    full: u128,
+    tokens: u128,
+    per_micro: u128,
+    lease: TokenLease,
+}
+
+impl SteadyBucket {
+    fn advance(&mut self, subject: &Subject, by: Duration) {
+        self.tokens = self.full.min(self.tokens + by.as_micros() * self.per_micro);
+        if self.lease.ends_at() <= subject.clock.now() {
+            (self.tokens, self.full) = (0, 0);
+        }
+    }
+}
+
+/// Plays one history of holders with steady buckets, and of calls beside them.
+async fn play_steady(subject: &Subject, rng: &mut Rng, name: &str) {
+    let (capacity, rate) = (rng.u64(4..60), rng.u64(1..30));
+    let policy = match rng.bool() {
+        true => bucket(name, capacity, rate),
+        false => funnel(name, capacity, rate),
+    };
+    let mut bound = OneBucket::new(capacity, rate);
+    let mut buckets: Vec<SteadyBucket> = Vec::new();
+    let (permits, steady) = (capacity / 4, rng.u32(1..500_000));
+    let report = LeaseReport::default().held(permits).steady_millionths(steady);
+    for _ in 0..60 {
+        let span = match rng.u8(0..8) {
+            0..3 => Duration::ZERO,
+            3..7 => Duration::from_micros(rng.u64(1..900_000)),
+            _ => Duration::from_micros(rng.u64(1..9_000_000)),
+        };
+        subject.clock.advance(span);
+        bound.advance(span);
+        buckets
+            .iter_mut()
+            .for_each(|bucket| bucket.advance(subject, span));
+        buckets.retain(|bucket| bucket.full > 0);
+        let call = |holder: usize| {
+            let call = subject.limits.token_lease(&policy, KEY, HOLDERS[holder]);
+            call.lifetime(LIFETIME)
+        };
+        let holder = rng.usize(0..2);
+        let known = buckets.iter().position(|bucket| bucket.holder == holder);
+        match (rng.u8(0..6), known) {
+            (0, _) => {
+                let cost = rng.u64(1..5).min(capacity);
+                let decision = subject.limits.check(&policy, KEY).cost(cost).await.unwrap();
+                bound.spend(if decision.is_allowed() { cost } else { 0 });
+            }
+            (1 | 2, Some(known)) => {
+                let spent = rng
+                    .u64(0..=permits)
+                    .min(u64::try_from(buckets[known].tokens / 1_000_000_000).unwrap());
+                buckets[known].tokens -= u128::from(spent) * 1_000_000_000;
+                bound.spend(spent);
+            }
+            (3, Some(known)) => {
+                let bucket = buckets.remove(known);
+                call(holder).release(&bucket.lease, permits.into()).await.unwrap();
+            }
+            (_, Some(known)) => {
+                let LeaseRenewal::Renewed(lease) =
+                    call(holder).renew(&buckets[known].lease, report).await.unwrap()
+                else {
+                    panic!("the epoch is the recorded one");
+                };
+                buckets[known].lease = lease;
+            }
+            (_, None) if subject.remaining(&policy).await >= Amount::from(permits) => {
+                let none = call(holder).read().await.unwrap();
+                let LeaseRenewal::Renewed(lease) = call(holder).renew(&none, report).await.unwrap() else {
+                    panic!("no lease is recorded");
+                };
+                let full = u128::from(permits) * 1_000_000_000;
+                // In thousandths of a thousandth, rounded down below the millionths of the rate.
+                let per_micro = u128::from(rate) * 1_000 * u128::from(steady) / 1_000_000;
+                buckets.push(SteadyBucket {
+                    holder,
+                    full,
+                    tokens: full,
+                    per_micro,
+                    lease,
+                });
+            }
+            _ => {}
+        }
+        let stored = subject.remaining(&policy).await.as_thousandths() * 1_000_000;
+        let spendable = stored + buckets.iter().map(|bucket| bucket.tokens).sum::<u128>();
+        assert!(
+            spendable <= bound.left,
+            "{spendable} of {} in {policy:?} with {steady}",
+            bound.left
+        );
+    }
+}
+
+async fn steady_histories(kind: Kind, rounds: u64) {
+    let seed = seed();
+    let subject = Subject::without_deny_cache(kind, ManualClock::new());
+    for round in 0..rounds {
+        let mut rng = Rng::with_seed(seed ^ round.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        play_steady(&subject, &mut rng, &format!("s{round}")).await;
+    }
+}
+
+#[tokio::test]
+async fn stored_permits_and_steady_buckets_stay_within_policy_in_process() {
+    steady_histories(Kind::Memory, 2_000).await;
+}
+
+#[tokio::test]
+async fn stored_permits_and_steady_buckets_stay_within_policy_in_redis() {
+    steady_histories(Kind::Standalone, 150).await;
+}
+
 /// The permits of a holder and the stored permits after each of these steps, in both stores.
 #[tokio::test]
 async fn both_stores_give_same_leases() {
@@ -224,11 +343,11 @@ async fn both_stores_give_same_leases() {
             }));
             let holder = rng.usize(0..HOLDERS.len());
             let thousandths = |rng: &mut Rng, most: u64| Amount::from_thousandths(rng.u64(0..most));
-            let held = thousandths(&mut rng, 9_000);
+            let held = thousandths(&mut rng, 9_000).max(Amount::from_thousandths(1));
             let quota = u64::try_from(policy.quota().as_thousandths()).unwrap();
             let report = LeaseReport::default()
                 .spent(thousandths(&mut rng, 5_000))
-                .refilled(thousandths(&mut rng, 30_000))
+                .steady_millionths(rng.u32(0..3) * rng.u32(0..500_000))
                 .held(held)
                 .wanted(thousandths(&mut rng, quota + 1));
             let (is_check, data) = (rng.u8(0..4) == 0, [step, 1, 2]);
@@ -329,15 +448,52 @@ async fn steady_refill_of_a_late_report_is_no_debt(subject: Subject) {
             .lifetime(secs(60))
     };
     let none = call().read().await.unwrap();
-    let held = LeaseReport::default().held(50_u32);
+    let held = LeaseReport::default().held(50_u32).steady_millionths(900_000);
     let LeaseRenewal::Renewed(lease) = call().renew(&none, held).await.unwrap() else {
         panic!("no lease is recorded");
     };
-    // The holder's bucket was refilled with 9 permits a second, and the policy with 10.
+    // The holder's bucket was refilled with 9 permits a second, and the policy with 1.
     subject.clock.advance(secs(30));
-    let renewed = call().renew(&lease, held.refilled(270_u32)).await.unwrap();
+    let renewed = call().renew(&lease, held).await.unwrap();
     assert!(matches!(renewed, LeaseRenewal::Renewed(_)), "{renewed:?}");
     assert_eq!(subject.remaining(&policy).await, Amount::from(50_u32));
+}
+
+/// Renews the leases of holders each second for 30 s, with a call in each.
+async fn calls_beside_buckets_of(subject: &Subject, policy: &Policy, holders: u32) {
+    let report = LeaseReport::default()
+        .held(50 / holders)
+        .steady_millionths(900_000 / holders);
+    let mut leases = [const { None::<TokenLease> }; 2];
+    for second in 0..30 {
+        for (lease, holder) in leases.iter_mut().zip(HOLDERS).take(holders as usize) {
+            let call = || subject.limits.token_lease(policy, KEY, holder);
+            let known = match lease.take() {
+                Some(known) => known,
+                None => call().read().await.unwrap(),
+            };
+            let LeaseRenewal::Renewed(renewed) = call().renew(&known, report).await.unwrap() else {
+                panic!("the epoch is the recorded one");
+            };
+            assert_eq!(renewed.permits(), Amount::from(50 / holders));
+            *lease = Some(renewed);
+        }
+        let decision = subject.call(policy).await;
+        assert!(decision.is_allowed(), "{holders} holders in second {second}");
+        // The permit is refilled within the second: one of ten, beside nine of the buckets.
+        assert_eq!(subject.remaining(policy).await, Amount::from(49_u32));
+        subject.clock.advance(secs(1));
+    }
+    assert!(subject.call_of(policy, 50).await.is_allowed());
+    let denied = subject.call(policy).await;
+    assert_eq!(denied.retry_after(), Some(secs(1)), "{holders} holders");
+}
+
+async fn calls_use_the_rate_that_buckets_leave(subject: Subject) {
+    for holders in [1, 2] {
+        let policy = bucket(&format!("p{holders}"), 100, 10);
+        calls_beside_buckets_of(&subject, &policy, holders).await;
+    }
 }
 
 async fn invalid_input_is_named(subject: Subject) {
@@ -368,6 +524,16 @@ async fn invalid_input_is_named(subject: Subject) {
             limits.token_lease(&policy, KEY, "n"),
             report.spent(u64::MAX),
             "at most",
+        ),
+        (
+            limits.token_lease(&policy, KEY, "n"),
+            report.held(1_u32).steady_millionths(1_000_001),
+            "at most 1000000 millionths with 1 held permits",
+        ),
+        (
+            limits.token_lease(&policy, KEY, "n"),
+            report.steady_millionths(1),
+            "at most 0 millionths with 0 held permits",
         ),
         (
             limits.token_lease(&policy, KEY, "n"),
@@ -408,5 +574,6 @@ on_each_store! {
     ended_lease_counts_as_spent
     held_permits_are_debt_without_remaining_ones
     steady_refill_of_a_late_report_is_no_debt
+    calls_use_the_rate_that_buckets_leave
     invalid_input_is_named
 }

@@ -6,6 +6,10 @@
     reason = "a test may panic"
 )]
 
+#[path = "quota_ledger/other_callers.rs"]
+mod other_callers;
+#[path = "quota_ledger/reduction.rs"]
+mod reduction;
 #[path = "quota_ledger/simulation.rs"]
 mod simulation;
 mod support;
@@ -23,6 +27,12 @@ const SECOND: u64 = 1_000_000;
 const APPLY_WITHIN: u64 = SECOND;
 const TIME_TO_LIVE: u64 = 10 * SECOND;
 
+fn policy(capacity: u64, per_second: u64) -> Policy {
+    let rate = format!("{per_second}/s");
+    let policy = Policy::token_bucket("p").capacity(capacity).rate(&*rate);
+    policy.build().unwrap()
+}
+
 /// The shared budget, in process and under a clock of the test.
 struct Subject {
     runtime: Runtime,
@@ -33,19 +43,28 @@ struct Subject {
 
 impl Subject {
     fn new(capacity: u64, per_second: u64) -> Self {
-        let rate = format!("{per_second}/s");
         let clock = ManualClock::new();
         assert_eq!(lease::TIME_TO_LIVE, Duration::from_micros(TIME_TO_LIVE));
         assert_eq!(lease::APPLY_WITHIN, Duration::from_micros(APPLY_WITHIN));
         Self {
             runtime: tokio::runtime::Builder::new_current_thread().build().unwrap(),
             limiter: Limiter::in_process().clock(&clock).build(),
-            policy: Policy::token_bucket("p")
-                .capacity(capacity)
-                .rate(&*rate)
-                .build()
-                .unwrap(),
+            policy: policy(capacity, per_second),
             clock,
+        }
+    }
+
+    /// Replaces the policy.
+    fn put(&mut self, capacity: u64, per_second: u64) {
+        self.policy = policy(capacity, per_second);
+    }
+
+    /// Makes a call with this cost beside the Envoys. Returns the admitted permits.
+    fn call(&self, cost: u64) -> u64 {
+        let check = self.limiter.check(&self.policy, Key::global()).cost(cost);
+        match self.runtime.block_on(check.into_future()).unwrap().is_allowed() {
+            true => cost,
+            false => 0,
         }
     }
 
@@ -89,25 +108,65 @@ struct Bound {
     budget: QuotaBudget,
     left: u128,
     updated_at: u64,
+    /// The permits that may be admitted in addition after a reduction of the policy, and its end.
+    allowance: u128,
+    allowed_until: u64,
 }
 
+/// The parts of a permit in a bound.
+const PARTS: u128 = 1_000_000_000_000;
+
 impl Bound {
+    fn new(budget: QuotaBudget, now: u64) -> Self {
+        Self {
+            budget,
+            left: u128::from(budget.capacity) * PARTS,
+            updated_at: now,
+            allowance: 0,
+            allowed_until: now,
+        }
+    }
+
     fn refill(&mut self, now: u64) {
-        let full = u128::from(self.budget.capacity) * 1_000_000_000_000;
+        let full = u128::from(self.budget.capacity) * PARTS;
         let refilled = u128::from(now - self.updated_at) * u128::from(self.budget.rate);
         self.left = full.min(self.left + refilled);
         self.updated_at = now;
+        // Afterwards the policy is exact again, from any time on.
+        if self.allowance > 0 && now >= self.allowed_until {
+            (self.allowance, self.left) = (0, full);
+        }
     }
 
     fn spend(&mut self, now: u64, permits: u64) -> bool {
         self.refill(now);
-        match self.left.checked_sub(u128::from(permits) * 1_000_000_000_000) {
-            Some(left) => {
-                self.left = left;
-                true
-            }
-            None => false,
+        let spent = u128::from(permits) * PARTS;
+        let above = spent.saturating_sub(self.left);
+        if above > self.allowance {
+            return false;
         }
+        self.left -= spent - above;
+        self.allowance -= above;
+        true
+    }
+
+    /// Replaces the policy. After a reduction, the assigned buckets may admit calls at the old rate
+    /// until they have ended: the old rate for 11 s, and the old capacity.
+    fn put(&mut self, now: u64, budget: QuotaBudget) {
+        self.refill(now);
+        let before = std::mem::replace(&mut self.budget, budget);
+        if budget.capacity < before.capacity || budget.rate < before.rate {
+            let ends_within = TIME_TO_LIVE + APPLY_WITHIN;
+            self.allowance += u128::from(before.rate) * u128::from(ends_within);
+            self.allowance += u128::from(before.capacity) * PARTS;
+            // The last of them may be replaced at their end, and the change applies within a second.
+            self.allowed_until = now + ends_within + 2 * APPLY_WITHIN;
+        }
+        // A key that was idle, or not used under the policy between, is full under a larger one.
+        if budget.capacity > before.capacity || budget.rate > before.rate {
+            self.left = u128::from(budget.capacity) * PARTS;
+        }
+        self.refill(now);
     }
 }
 
@@ -119,15 +178,22 @@ enum Event {
     Disconnect(usize),
     /// A step of one of two nodes, and the time until its assignments arrive.
     Assign(u64, u64),
+    /// A call with this cost of another gateway.
+    Call(u64),
+    /// A change of the policy to the first or the second one.
+    Policy(usize),
 }
 
-fn events() -> impl Strategy<Value = Vec<(u64, Event)>> {
+fn events(has_changes: bool) -> impl Strategy<Value = Vec<(u64, Event)>> {
     let event = prop_oneof![
         6 => (0..4_usize, 0..400_u64).prop_map(|(envoy, requests)| Event::Requests(envoy, requests)),
         3 => (0..4_usize).prop_map(Event::Report),
         1 => (0..4_usize).prop_map(Event::Disconnect),
         5 => (0..2_u64, 0..=APPLY_WITHIN).prop_map(|(node, delay)| Event::Assign(node, delay)),
+        2 => (1..100_u64).prop_map(Event::Call),
     ];
+    let policy = (0..2_usize).prop_map(Event::Policy);
+    let event = prop_oneof![40 => event, u32::from(has_changes) => policy];
     // The last range is the end of an assignment.
     let end = TIME_TO_LIVE - APPLY_WITHIN..TIME_TO_LIVE + APPLY_WITHIN;
     let step = prop_oneof![4 => Just(0), 4 => 0..SECOND, 4 => 0..7 * SECOND, 1 => end];
@@ -135,15 +201,12 @@ fn events() -> impl Strategy<Value = Vec<(u64, Event)>> {
 }
 
 /// Runs the events with four Envoys at two nodes, and states the first time at which they exceed
-/// the policy.
-fn run(capacity: u64, per_second: u64, events: &[(u64, Event)]) -> Result<(), String> {
-    let subject = Subject::new(capacity, per_second);
+/// the policy. Policies are pairs of capacity and rate.
+fn run(policies: [(u64, u64); 2], events: &[(u64, Event)]) -> Result<(), String> {
+    let [(capacity, per_second), _] = policies;
+    let mut subject = Subject::new(capacity, per_second);
     let start = subject.now();
-    let mut bound = Bound {
-        budget: subject.budget(),
-        left: u128::from(capacity) * 1_000_000_000_000,
-        updated_at: start,
-    };
+    let mut bound = Bound::new(subject.budget(), start);
     let mut envoys: Vec<EnvoyBucket> = vec![EnvoyBucket::default(); 4];
     let mut demands = [None; 4];
     let mut ended = [false; 4];
@@ -162,6 +225,18 @@ fn run(capacity: u64, per_second: u64, events: &[(u64, Event)]) -> Result<(), St
                 let envoy = &mut envoys[number];
                 demands[number] = Some((envoy.allowed + envoy.denied) * 200_000);
                 (envoy.allowed, envoy.denied) = (0, 0);
+            }
+            Event::Call(cost) => {
+                let cost = cost.min(bound.budget.capacity);
+                let admitted = subject.call(cost);
+                if !bound.spend(now, admitted) {
+                    return Err(format!("a call of {cost} after {} µs", now - start));
+                }
+            }
+            Event::Policy(number) => {
+                let (capacity, per_second) = policies[number];
+                subject.put(capacity, per_second);
+                bound.put(now, subject.budget());
             }
             // Assignments on the way may still arrive.
             Event::Disconnect(number) => ended[number] = true,
@@ -190,8 +265,9 @@ fn run(capacity: u64, per_second: u64, events: &[(u64, Event)]) -> Result<(), St
                 let assigned: u64 = envoys.iter().map(|envoy| envoy.tokens).sum();
                 let unassigned = u128::from(ledger.stored() + subject.stored()) * 1_000_000;
                 let spendable = unassigned + u128::from(assigned);
-                if spendable * 1_000_000 > bound.left {
-                    let left = bound.left / 1_000_000;
+                let left = bound.left + bound.allowance;
+                if spendable * 1_000_000 > left {
+                    let left = left / 1_000_000;
                     let after = now - start;
                     return Err(format!("{spendable} of {left} millionths after {after} µs"));
                 }
@@ -208,9 +284,18 @@ proptest! {
     fn admitted_calls_never_exceed_policy_in_any_time(
         capacity in 1..2_000_u64,
         per_second in 1..1_000_u64,
-        events in events(),
+        events in events(false),
     ) {
-        let result = run(capacity, per_second, &events);
+        let result = run([(capacity, per_second); 2], &events);
+        prop_assert!(result.is_ok(), "{}", result.unwrap_err());
+    }
+
+    #[test]
+    fn reduced_policy_is_exceeded_by_documented_allowance_only(
+        policies in [(1..2_000_u64, 1..1_000_u64), (1..2_000_u64, 1..1_000_u64)],
+        events in events(true),
+    ) {
+        let result = run(policies, &events);
         prop_assert!(result.is_ok(), "{}", result.unwrap_err());
     }
 }

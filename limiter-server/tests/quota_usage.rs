@@ -186,12 +186,16 @@ fn calls_of_lists_and_of_policies_that_are_off_have_their_origin() {
     }
 }
 
+/// The policy `api` with this capacity and rate.
+fn policy_of(number: u64) -> String {
+    format!("[policy.api]\nalgorithm = 'token_bucket'\ncapacity = {number}\nrate = '{number}/s'\n")
+}
+
 /// A server with the policy `api` in force, and a stream with a share of it.
 fn with_stream() -> (Server, AdminClient, QuotaClient) {
     let server = with_sqlite(&[]);
     let root = AdminClient::set_up(&server);
-    let policy = "[policy.api]\nalgorithm = 'token_bucket'\ncapacity = 200\nrate = '200/s'\n";
-    let saved = root.put_policy("api", 0, policy);
+    let saved = root.put_policy("api", 0, &policy_of(200));
     assert_eq!(saved.status, 200, "{}", saved.body);
     let is_in_force = || {
         let body = json!({ "policy": "api", "key": "first" }).to_string();
@@ -282,6 +286,46 @@ fn suspension_in_shadow_keeps_share_of_open_stream() {
     client.wait_for(|of| matches!(of, StrategyKind::TokenBucket(bucket) if rate(bucket) > 150.0));
     let took = started.elapsed();
     assert!(took.as_secs() < 9, "{took:?}");
+}
+
+#[test]
+fn lowered_limit_applies_to_open_stream() {
+    let (server, root, mut client) = with_stream();
+    let row = || root.get(ASSIGNMENTS).json()["assignments"][0].clone();
+    wait_until(
+        || row()["rate_thousandths"].as_u64() > Some(180_000),
+        || row().to_string(),
+    );
+    let saved = root.put_policy("api", 1, &policy_of(50));
+    assert_eq!(saved.status, 200, "{}", saved.body);
+    let started = std::time::Instant::now();
+    let share = client.wait_for(|of| matches!(of, StrategyKind::TokenBucket(bucket) if rate(bucket) <= 50.0));
+    let StrategyKind::TokenBucket(share) = share else {
+        unreachable!("the condition is a bucket");
+    };
+    assert!(rate(&share) >= 40.0, "{share:?}");
+    // The old bucket is replaced, and does not end first.
+    assert!(started.elapsed().as_secs() < 9, "{:?}", started.elapsed());
+    let is_lower = || (40_000..=50_000).contains(&row()["rate_thousandths"].as_u64().unwrap_or(0));
+    wait_until(is_lower, || format!("{} {}", row(), server.log()));
+}
+
+#[test]
+fn checks_are_allowed_beside_an_open_stream() {
+    let server = Server::with_policies(POLICIES, &[]);
+    let first = calls(bucket_of("api", "ann"), 2_000, 0);
+    let mut client = QuotaClient::open(server.grpc(), None, first).unwrap();
+    let body = json!({ "policy": "api", "key": ["edge", "ann"] }).to_string();
+    // Twelve calls with each renewal are five in a second.
+    for _ in 0..4 {
+        client.token_bucket();
+        for number in 0..12 {
+            let answer = support::http::post(server.http(), "/v1/check", &[], &body).unwrap();
+            assert_eq!(answer.status, 200, "{number}: {}", answer.body);
+            let remaining = answer.json()["limits"][0]["remaining"].as_f64().unwrap();
+            assert!(remaining < 110.0, "the key is that of the stream: {remaining}");
+        }
+    }
 }
 
 #[test]

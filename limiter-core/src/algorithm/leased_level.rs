@@ -9,9 +9,11 @@
 //! and in the previous one. An epoch lasts half of a lease, and tokens leased in one epoch count as
 //! spent when the next epoch ends: after half of the maximum lease at the earliest and all of it at
 //! the latest. A report names its epoch; a report of an epoch that counts as spent is ignored.
+//! Buckets of holders can be refilled at a part of the rate (`leased_level/pace.rs`).
 //! Tests: `leased_level/tests.rs`.
 
 pub(crate) mod holder;
+pub(crate) mod pace;
 mod scaled;
 pub(crate) mod step;
 #[cfg(feature = "redis")]
@@ -53,6 +55,11 @@ struct LeaseGrants {
     epoch: u64,
     /// Number of the current epoch, which reports name: it does not depend on the clock.
     number: u32,
+    /// Parts of the rate at which buckets of holders are refilled, in millionths, by the epoch of
+    /// their leases: the current and the previous one.
+    steady: [u32; 2],
+    /// Millionths of a microsecond in which the level is not refilled yet.
+    fraction: u32,
 }
 
 /// The request of a holder.
@@ -103,20 +110,31 @@ impl LeasedLevel {
             keep_until: u64::MAX,
             ..self.level
         };
-        let level = level::view(&meter.without(self.loans.total()), Some(stored), to);
-        self.level = Level { keep_until, ..level };
+        let reduced = meter.without(self.loans.total());
+        let slowed = self.loans.slowed(to.saturating_sub(stored.at));
+        let level = level::view(&reduced, Some(stored), to.min(stored.at) + slowed);
+        if level.amount == reduced.idle() {
+            self.loans.fraction = 0;
+        }
+        self.level = Level {
+            at: to,
+            keep_until,
+            ..level
+        };
     }
 
     /// Ends the current epoch, which the level has reached: tokens leased in the previous epoch
     /// count as spent.
     fn end_epoch(&mut self, meter: &impl LevelKind) {
         self.level.amount = meter.after_spend(self.level.amount, self.loans.previous);
+        let [steady, _] = self.loans.steady;
         self.loans = LeaseGrants {
             current: 0,
             previous: self.loans.current,
             since: self.loans.since + self.loans.epoch,
-            epoch: self.loans.epoch,
             number: self.loans.number.wrapping_add(1),
+            steady: [0, steady],
+            ..self.loans
         };
     }
 
@@ -128,16 +146,17 @@ impl LeasedLevel {
             let leased = self.loans.total();
             let reduced = meter.without(leased);
             let need = need(&reduced, self.level.amount, leased);
-            match self.loans.end() {
-                // More than the capacity without the leased tokens: the rest is refilled only after
-                // the end of the epoch.
-                Some(end) if need > reduced.used(self.level.amount) => {
+            let time = meter.rate().time_for(need, self.level.remainder);
+            let elapsed = self.loans.elapsed(time, self.level.at);
+            match (self.loans.end(), elapsed) {
+                // More than the capacity without the leased tokens, or than the refill beside
+                // steady rates: the rest is refilled only after the end of the epoch.
+                (Some(end), elapsed) if elapsed.is_none() || need > reduced.used(self.level.amount) => {
                     self.forward(meter, end);
                     self.end_epoch(meter);
                 }
-                _ => {
-                    let time = meter.rate().time_for(need, self.level.remainder);
-                    return (self.level.at - from + time).min(MAX_EXACT);
+                (_, elapsed) => {
+                    return (self.level.at - from + elapsed.unwrap_or(time)).min(MAX_EXACT);
                 }
             }
         }

@@ -22,7 +22,7 @@ pub(crate) struct HolderTable {
 #[derive(Debug)]
 struct HolderRecord {
     lease: HolderLease,
-    number: u32,
+    grant: HolderGrant,
 }
 
 impl MemoryStore {
@@ -42,8 +42,8 @@ impl MemoryStore {
         let now = self.clock.now();
         let place = (limit.identity, Box::from(holder));
         let recorded = records.get(&place).filter(|record| record.lease.ends_at > now);
-        let (lease, number) =
-            recorded.map_or_else(Default::default, |record| (record.lease.clone(), record.number));
+        let (lease, recorded) =
+            recorded.map_or_else(Default::default, |record| (record.lease.clone(), record.grant));
         let Some(renewal) = renewal.filter(|renewal| renewal.epoch == lease.epoch) else {
             return Ok(HolderReply {
                 is_renewed: false,
@@ -59,12 +59,9 @@ impl MemoryStore {
             }
         }
         let report = HolderReport {
-            recorded: HolderGrant {
-                leased: lease.leased,
-                number,
-            },
+            recorded,
             spent: renewal.spent,
-            refilled: renewal.refilled,
+            steady: renewal.steady,
             held: renewal.held,
             wanted: renewal.wanted,
             lifetime: renewal.lifetime,
@@ -81,7 +78,7 @@ impl MemoryStore {
         };
         let record = HolderRecord {
             lease: lease.clone(),
-            number: grant.number,
+            grant,
         };
         records.insert(place, record);
         Ok(HolderReply {

@@ -121,11 +121,17 @@ fn value_of(algorithm: &Algorithm, state: &StepState) -> Vec<u8> {
                 since,
                 epoch,
                 number,
+                steady,
+                fraction,
             } = loans;
             put_level(&mut put, &level);
             put(&[current, previous, since]);
             value.extend_from_slice(&epoch.to_le_bytes());
             value.extend_from_slice(&number.to_le_bytes());
+            if steady != [0, 0] {
+                let [current, previous] = steady.map(u32::to_le_bytes);
+                value.extend_from_slice(&[current, previous, fraction.to_le_bytes()].concat());
+            }
         }
         StoredState::Counters(numbers) => put(&numbers),
         StoredState::Count(numbers) => put(&numbers),

@@ -41,13 +41,13 @@ impl RedisStore {
         let HolderRenewal {
             epoch,
             spent,
-            refilled,
+            steady,
             held,
             wanted,
             lifetime,
             data,
         } = renewal.unwrap_or(&idle);
-        let numbers = [*epoch, *spent, *refilled, *held, *wanted, *lifetime];
+        let numbers = [*epoch, *spent, u64::from(*steady), *held, *wanted, *lifetime];
         for number in parameters.into_iter().chain(numbers) {
             plan.extend_from_slice(&number.to_le_bytes());
         }

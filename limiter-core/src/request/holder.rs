@@ -8,7 +8,8 @@ pub(crate) struct HolderRenewal<'a> {
     /// The epoch of the lease to renew; 0 if there is none.
     pub(crate) epoch: u64,
     pub(crate) spent: u64,
-    pub(crate) refilled: u64,
+    /// In millionths of the policy's rate.
+    pub(crate) steady: u32,
     pub(crate) held: u64,
     pub(crate) wanted: u64,
     /// In microseconds.

@@ -431,6 +431,10 @@ async fn holder_lease_layout_is_frozen() {
     let report = LeaseReport::default().wanted(10_u64);
     let _ = call("node-2").renew(&read, report).await.unwrap();
     scenario.step("second holder");
+    let third = call("node-3").read().await.unwrap();
+    let report = LeaseReport::default().held(20_u64).steady_millionths(250_000);
+    let _ = call("node-3").renew(&third, report).await.unwrap();
+    scenario.step("holder with a steady rate");
     scenario.clock.advance(Duration::from_secs(6));
     let report = LeaseReport::default().spent(7_u64).wanted(1_u64);
     let _ = call("node-2").renew(&read, report).await.unwrap();

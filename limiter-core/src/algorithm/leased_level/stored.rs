@@ -1,5 +1,6 @@
 //! The form in which an external store keeps leased tokens.
 
+use crate::algorithm::leased_level::pace::WHOLE_RATE;
 use crate::algorithm::leased_level::{LeaseGrants, LeasedLevel};
 use crate::algorithm::{StepState, StoredLevel};
 use crate::units::MAX_EXACT;
@@ -12,6 +13,10 @@ pub(crate) struct StoredLoans {
     pub(crate) since: u64,
     pub(crate) epoch: u32,
     pub(crate) number: u32,
+    /// The steady rates of the current and of the previous epoch, in millionths.
+    pub(crate) steady: [u32; 2],
+    /// Millionths of a microsecond.
+    pub(crate) fraction: u32,
 }
 
 impl LeasedLevel {
@@ -29,6 +34,8 @@ impl LeasedLevel {
             // Half of a lease of at most one hour.
             epoch: u32::try_from(self.loans.epoch).unwrap_or(u32::MAX),
             number: self.loans.number,
+            steady: self.loans.steady,
+            fraction: self.loans.fraction,
         };
         (self.level.stored(), loans)
     }
@@ -45,13 +52,16 @@ impl StoredLoans {
             && self.since <= level.at
             // An epoch that has ended is never stored as the current one.
             && self.since + u64::from(self.epoch) >= level.at
-            && self.epoch > 0;
+            && self.epoch > 0
+            && u64::from(self.fraction) < WHOLE_RATE;
         let loans = LeaseGrants {
             current: self.current,
             previous: self.previous,
             since: self.since,
             epoch: self.epoch.into(),
             number: self.number,
+            steady: self.steady,
+            fraction: self.fraction,
         };
         is_valid.then(|| StepState::Leased(Box::new(LeasedLevel { level, loans })))
     }

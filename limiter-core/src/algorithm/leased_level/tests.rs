@@ -94,6 +94,10 @@ fn some_state(rng: &mut Rng, algorithm: &Algorithm, capacity: u64) -> (StepState
             });
         }
     }
+    if let (StepState::Leased(leased), true) = (&mut state, rng.bool()) {
+        leased.loans.steady = [rng.u32(0..600_000), rng.u32(0..600_000)];
+        leased.loans.fraction = rng.u32(0..1_000_000);
+    }
     // The step repairs a state ahead of the clock.
     algorithm::step(algorithm, &mut state, capacity, time.now, Mode::Refuse);
     (state, time.now)

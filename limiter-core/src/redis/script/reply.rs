@@ -191,13 +191,19 @@ impl LimitReply {
                 if !reader.0.is_empty() {
                     let [current, previous, since] = reader.numbers()?;
                     let [epoch, number] = [reader.array()?, reader.array()?].map(u32::from_le_bytes);
-                    let loans = StoredLoans {
+                    let mut loans = StoredLoans {
                         current,
                         previous,
                         since,
                         epoch,
                         number,
+                        steady: [0; 2],
+                        fraction: 0,
                     };
+                    if !reader.0.is_empty() {
+                        loans.steady = [reader.array()?, reader.array()?].map(u32::from_le_bytes);
+                        loans.fraction = u32::from_le_bytes(reader.array()?);
+                    }
                     state = loans.state(&state).ok_or_else(malformed)?;
                 }
                 Self::Stored(state)

@@ -30,8 +30,8 @@ const LEASABLE: [&str; 2] = ["token_bucket", "funnel"];
 /// of the step and the recorded ledger; `None` for a policy without tokens, or if other nodes
 /// recorded states at each attempt. The step is called again after each of these.
 ///
-/// The usage since the last step is reported first: its permits come from the refill of the policy
-/// in the same time, so that the step has the leased permits for changes.
+/// The usage since the last step is reported first, so that the step has the refill of the policy
+/// since then for changes.
 ///
 /// # Errors
 ///
@@ -84,7 +84,7 @@ async fn record_state(
     let (usage, data) = (ledger.usage(), record::encode(ledger));
     let report = LeaseReport::default()
         .spent(Amount::from_thousandths(usage.spent))
-        .refilled(Amount::from_thousandths(usage.refilled))
+        .steady_millionths(usage.steady)
         .held(Amount::from_thousandths(usage.held))
         .wanted(Amount::from_thousandths(usage.wanted))
         .data(&data);

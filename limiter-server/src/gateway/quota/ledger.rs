@@ -10,36 +10,33 @@
 //!
 //! A changed bucket is paid from `stored`: its permits count as granted. Until the change is
 //! certainly in force, the old and the new bucket count together, and the faster of both rates
-//! counts. The refill of the buckets is paid from `stored` as well, and is reported as used when
-//! the lease is renewed; the sum of the rates never exceeds the rate of the policy. The permits of
-//! a bucket that has ended count as spent. Stored and leased permits of the policy never exceed its
-//! capacity, so in any time T at most capacity + rate · T calls are admitted. Test:
+//! counts. The lease declares the sum of the rates, and the policy is refilled at the rest of its
+//! rate; the sum never exceeds the rate of the policy. The permits of a bucket that has ended count
+//! as spent. Stored and leased permits of the policy never exceed its capacity, so in any time T at
+//! most capacity + rate · T calls are admitted. After a reduction of the policy, the buckets exceed
+//! its numbers until they have changed or ended (`ledger/changes.rs`). Test:
 //! `tests/quota_ledger.rs`.
 //!
 //! The nodes of a server share one ledger: each step begins with the recorded state (`record.rs`),
 //! and its assignments are sent only if the renewal of the lease recorded the state after it.
+
+mod changes;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use limiter_core::Timestamp;
 
-use crate::gateway::quota::bucket::{AssignedBucket, proportional_permits, whole_refill};
+use crate::gateway::quota::bucket::AssignedBucket;
 use crate::gateway::quota::shares::{MicroRate, divide};
 
 const MILLION: u64 = 1_000_000;
 /// Millionths of permits in a thousandth.
 const PER_THOUSANDTH: u64 = 1_000;
-/// The part of the rate that is not assigned, and pays for changed buckets: one of this number.
-const RESERVE: u64 = 16;
 /// The part of the capacity that is never leased: one of this number.
 const UNLEASED: u64 = 8;
 /// An assignment is renewed in this part of its time to live: one of this number.
 const RENEWALS: u32 = 4;
-/// An assignment changes if its rate changes by more than one of this number.
-const TOLERANCE: u64 = 8;
-/// The tolerance for a holder whose demand exceeds its rate: it uses the permits of the new bucket.
-const SATURATED_TOLERANCE: u64 = 32;
 
 /// A bucket of a stream: a random number.
 pub type HolderId = u64;
@@ -99,10 +96,10 @@ pub struct WaitingHolder {
 /// The usage of the lease in a step, to be reported with its renewal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LedgerUsage {
-    /// The refill of the buckets, in thousandths of permits.
-    pub refilled: u64,
     /// The permits of buckets that have ended or were replaced, in thousandths of permits.
     pub spent: u64,
+    /// The rate of the buckets, in millionths of the policy's rate.
+    pub steady: u32,
     /// The permits of the buckets, in thousandths of permits.
     pub held: u64,
     /// The permits to lease, in thousandths of permits.
@@ -125,11 +122,10 @@ impl HolderState {
 #[derive(Clone, Debug)]
 pub struct QuotaLedger {
     budget: QuotaBudget,
-    /// Millionths of leased permits that are not assigned. Negative if the refill of buckets
-    /// exceeded them.
+    /// Millionths of leased permits that are not assigned. Negative if the permits of restored
+    /// buckets exceed them.
     stored: i128,
     /// Millionths of permits that were used since the state was recorded.
-    refilled: u64,
     spent: u64,
     updated_at: Timestamp,
     holders: BTreeMap<HolderId, HolderState>,
@@ -151,7 +147,6 @@ impl QuotaLedger {
         Self {
             budget,
             stored: i128::from(leased) * i128::from(PER_THOUSANDTH) - i128::from(assigned),
-            refilled: 0,
             spent: 0,
             updated_at,
             holders,
@@ -220,18 +215,31 @@ impl QuotaLedger {
         self.holders.get(holder).map(|holder| holder.bucket)
     }
 
+    /// The permits that can be leased.
+    fn leasable(&self) -> u64 {
+        self.budget.capacity - self.budget.capacity / UNLEASED
+    }
+
+    /// The sum of the rates that may be in force.
+    fn rate(&self) -> MicroRate {
+        self.holders.values().map(HolderState::rate).sum()
+    }
+
     /// The usage since the state was recorded, and the next lease.
     #[must_use]
     pub fn usage(&self) -> LedgerUsage {
         let assigned: u64 = self.holders.values().map(HolderState::permits).sum();
         let held = assigned.div_ceil(PER_THOUSANDTH);
         let capacity = self.budget.capacity.saturating_mul(1_000);
-        let unleased = self.budget.capacity / UNLEASED * 1_000;
+        let (rate, whole) = (u128::from(self.rate()), u128::from(self.budget.rate.max(1)));
+        let steady = (rate * u128::from(MILLION))
+            .div_ceil(whole)
+            .min(u128::from(MILLION));
         LedgerUsage {
-            refilled: self.refilled.div_ceil(PER_THOUSANDTH),
             spent: self.spent.div_ceil(PER_THOUSANDTH),
+            steady: u32::try_from(steady).unwrap_or(u32::MAX),
             held,
-            wanted: (capacity - unleased).max(held.min(capacity)),
+            wanted: self.leasable().saturating_mul(1_000).max(held.min(capacity)),
         }
     }
 
@@ -242,15 +250,21 @@ impl QuotaLedger {
         let shares = self.shares().into_iter().filter(|(holder, _)| is_own(holder));
         let shares: Vec<_> = shares.collect();
         let mut assignments = Vec::new();
-        // Falling rates first: they pay for nothing but free a rate for the next time.
+        // Falling rates first: after a reduction of the policy they must change.
         let (falling, rising): (Vec<_>, Vec<_>) = shares.into_iter().partition(|(holder, share)| {
             let assigned = self.holders.get(holder);
             assigned.is_some_and(|of| *share < of.bucket.rate())
         });
         for (holder, share) in falling.into_iter().chain(rising) {
+            let must_change = self.must_change(holder, share);
             let wanted = self.bucket(holder, share);
-            let changed = wanted.filter(|bucket| self.change(holder, *bucket, now));
-            let is_changed = changed.is_some();
+            let is_changed = wanted.is_some();
+            if let Some(bucket) = wanted {
+                self.change(holder, bucket, now);
+            } else if must_change {
+                // The bucket ends with its time to live, and is paid again.
+                continue;
+            }
             let arrives_at = now.after(self.budget.apply_within);
             // An assignment that may have ended would start full, without a payment.
             let may_have_ended = |known: &HolderState| {
@@ -275,29 +289,11 @@ impl QuotaLedger {
         assignments
     }
 
-    /// Pays for the refill of the buckets, and drops the buckets that no longer apply.
+    /// Drops the buckets that no longer apply. Their permits count as spent, because they may have
+    /// been.
     pub fn advance(&mut self, now: Timestamp) {
-        let mut at = self.updated_at;
-        // The rate in force changes with each end of a bucket.
-        while at < now {
-            let ends = self.holders.values().flat_map(|holder| {
-                let before = holder.before.map(|(_, until)| until);
-                before.into_iter().chain([holder.ends_at])
-            });
-            let next = ends.filter(|end| *end > at).min().map_or(now, |end| end.min(now));
-            let assigned: u64 = self.holders.values().map(HolderState::rate).sum();
-            let refilled = u128::from(assigned) * next.since(at).as_micros();
-            let refilled = u64::try_from(refilled.div_ceil(u128::from(MILLION))).unwrap_or(u64::MAX);
-            self.refilled = self.refilled.saturating_add(refilled);
-            self.stored -= i128::from(refilled);
-            at = next;
-            self.release(at);
-        }
-        self.updated_at = self.updated_at.max(now);
-    }
-
-    /// The permits of dropped buckets count as spent, because they may have been.
-    fn release(&mut self, at: Timestamp) {
+        let at = self.updated_at.max(now);
+        self.updated_at = at;
         let mut dropped = 0;
         for holder in self.holders.values_mut() {
             if let Some((before, _)) = holder.before.filter(|(_, until)| *until <= at) {
@@ -325,60 +321,10 @@ impl QuotaLedger {
             .collect()
     }
 
-    /// The rate that is divided. The rest pays for changes: with the whole rate assigned, stored
-    /// permits would never return, and no bucket could change again.
-    fn assignable(&self) -> MicroRate {
-        self.budget.rate - self.budget.rate / RESERVE
-    }
-
-    /// The bucket for a share; `None` if the assigned one is near enough, or nothing can be
-    /// assigned now.
-    fn bucket(&self, holder: HolderId, share: MicroRate) -> Option<AssignedBucket> {
-        let known = self.holders.get(&holder);
-        // A second change before the first is in force would count three buckets.
-        if known.is_some_and(|known| known.before.is_some()) {
-            return None;
-        }
-        let current = known.map_or(0, |known| known.bucket.rate());
-        let assigned: u64 = self.holders.values().map(HolderState::rate).sum();
-        let available = current.saturating_add(self.assignable().saturating_sub(assigned));
-        let target = share.min(available);
-        let permits = proportional_permits(target, self.budget.rate, self.budget.capacity);
-        // A change blocks the next one until it is in force, so the rate must change by enough. A
-        // bucket that was assigned when few permits were stored grows later.
-        let is_near = |known: &HolderState| {
-            let is_small = u64::from(known.bucket.max_tokens) < permits / 2 && permits <= self.stored();
-            let tolerance = match known.demand > current {
-                true => SATURATED_TOLERANCE,
-                false => TOLERANCE,
-            };
-            target.abs_diff(current) <= current / tolerance && !is_small
-        };
-        if known.is_some_and(is_near) {
-            return None;
-        }
-        let (tokens_per_fill, fill_seconds) = whole_refill(target);
-        let max_tokens = u32::try_from(permits.min(self.stored())).ok()?;
-        let bucket = AssignedBucket {
-            max_tokens,
-            tokens_per_fill,
-            fill_seconds,
-        };
-        let is_new = known.is_none_or(|known| known.bucket != bucket);
-        let bucket = match known {
-            Some(known) => bucket.distinct_from(known.bucket)?,
-            None => bucket,
-        };
-        let fits = bucket.rate() <= available;
-        (max_tokens > 0 && is_new && fits).then_some(bucket)
-    }
-
-    /// Pays for a bucket from the stored permits; false if they do not suffice.
-    fn change(&mut self, holder: HolderId, bucket: AssignedBucket, now: Timestamp) -> bool {
-        if self.stored < i128::from(bucket.permits()) {
-            return false;
-        }
-        self.stored -= i128::from(bucket.permits());
+    /// Pays for a bucket from the stored permits, or else from the permits of the replaced bucket.
+    fn change(&mut self, holder: HolderId, bucket: AssignedBucket, now: Timestamp) {
+        let is_stored = self.stored >= i128::from(bucket.permits());
+        self.stored -= if is_stored { bucket.permits().into() } else { 0 };
         let until = now.after(self.budget.apply_within);
         let waiting = self.waiting.remove(&holder);
         let known = self.holders.entry(holder).or_insert(HolderState {
@@ -391,9 +337,13 @@ impl QuotaLedger {
             has_ended: false,
         });
         if known.bucket != bucket {
-            known.before = Some((known.bucket, until));
+            let mut before = known.bucket;
+            if !is_stored {
+                // The renewal of the lease returns the permits above those of the new bucket.
+                before.max_tokens = 0;
+            }
+            known.before = Some((before, until));
             known.bucket = bucket;
         }
-        true
     }
 }

@@ -4,40 +4,43 @@
 --   nothing and returns an empty string.
 -- - ARGV[1] continues with: operation (1: 0 read, 1 renew), algorithm (1), three numbers (8 each:
 --   parameters of the limit as in wire.lua), the epoch of the record to renew (8: 0 for none), the
---   spent, refilled, held and wanted amounts (8 each: thousandths), the lifetime of the lease (8:
---   microseconds); then the data of the holder.
--- - Stored in the record: layout (1), epoch of the record (8), leased amount (8: thousandths), end
---   (8: microseconds), number of the level's epoch (4); then the data. TTL: until the end of the
---   second of its end.
+--   spent amount (8: thousandths), the steady rate from now on (8: millionths of the rate), the held
+--   and wanted amounts (8 each: thousandths), the lifetime of the lease (8: microseconds); then the
+--   data of the holder.
+-- - Stored in the record: layout (1: 2), epoch of the record (8), leased amount (8: thousandths),
+--   end (8: microseconds), number of the level's epoch (4), steady rate (4); then the data. TTL:
+--   until the end of the second of its end.
 -- - Reply, a string in binary, little-endian: the moment (8: microseconds); state of the key (1,
 --   see wire.lua); then, if it is readable, whether the record was renewed (1), and the record
 --   after the call: epoch (8: 0 without a record), leased amount (8), end (8); then the data.
 --
 -- A record of another epoch is not renewed, so a repeated report is counted once.
 
-local RECORD, RECORD_BYTES = '<BI8I8I8I4', 29
+local RECORD_LAYOUT, RECORD, RECORD_BYTES = 2, '<BI8I8I8I4I4', 33
+-- The part of the remaining permits that stays for other calls: one of this number.
+local UNLEASED = 8
 
 if not KEYS[1] then
   return ''
 end
-local operation, algorithm, capacity, rate, per, expected, spent, refilled, held, wanted, lifetime, values =
+local operation, algorithm, capacity, rate, per, expected, spent, steady, held, wanted, lifetime, values =
   unpack('<BBI8I8I8I8I8I8I8I8I8', plan, position)
 local limit = { key = KEYS[1], algorithm = algorithm, capacity = capacity, rate = rate, per = per }
 
-local epoch, leased, ends_at, number, data = 0, 0, 0, 0, ''
+local epoch, leased, ends_at, number, recorded_steady, data = 0, 0, 0, 0, 0, ''
 local stored = try('GET', KEYS[2])
 if type(stored) == 'table' then
   return pack('<I8B', now, failure_of(stored, 'GET', KEYS[2]))
 end
 if stored then
-  if #stored < RECORD_BYTES or string.byte(stored) ~= LAYOUT then
+  if #stored < RECORD_BYTES or string.byte(stored) ~= RECORD_LAYOUT then
     return pack('<I8B', now, UNKNOWN_LAYOUT)
   end
   local _
-  _, epoch, leased, ends_at, number = unpack(RECORD, stored)
+  _, epoch, leased, ends_at, number, recorded_steady = unpack(RECORD, stored)
   data = string.sub(stored, RECORD_BYTES + 1)
   if ends_at <= now then
-    epoch, leased, ends_at, data = 0, 0, 0, ''
+    epoch, leased, ends_at, recorded_steady, data = 0, 0, 0, 0, ''
   end
 end
 local renewed = 0
@@ -49,15 +52,13 @@ if operation == 1 and epoch == expected then
     return pack('<I8B', now, found)
   end
   local account = limit.account
-  local lost = account.lost
 
   local function chargeable()
     return max(0, MAX - max(0, refillable(limit, account)) - lent_total(account))
   end
 
   -- The spent part of the lease counts as used, and the rest returns.
-  local used = spent + refilled
-  local reported = min(used, leased)
+  local reported = min(spent, leased)
   local returned = leased - reported
   local ago = (account.number - number) % 4294967296
   local granted = ago == 0 and 'current' or ago == 1 and 'previous'
@@ -68,6 +69,8 @@ if operation == 1 and epoch == expected then
     account[granted] = account[granted] - returned - counted
     account.amount = account.amount + (algorithm == TOKEN_BUCKET and returned or counted)
     refill(limit, account, 0, account.remainder)
+    local rate_of = granted == 'current' and 'steady' or 'steady_before'
+    account[rate_of] = max(0, account[rate_of] - recorded_steady)
     changed = returned + counted > 0
     if changed then
       local sooner = max(0, account.keep_until - time_for(rate, per, returned, 0))
@@ -75,15 +78,15 @@ if operation == 1 and epoch == expected then
       account.keep_until, limit.others = max(sooner, idle_at), sooner > idle_at
     end
   end
-  local charged = min(used - reported, chargeable())
+  local charged = min(spent - reported, chargeable())
   charge_account(limit, charged)
-  local credit = min(lost, refilled)
-  refill(limit, account, credit, account.remainder)
 
-  local amount = min(max(min(wanted, remaining(limit, account)), held), chargeable())
+  local rest = max(0, remaining(limit, account) - held)
+  local leasable = rest - floor(rest / (UNLEASED * 1000)) * 1000
+  local amount = min(held + min(max(0, wanted - held), leasable), chargeable())
   if amount > 0 then
     if lent_total(account) == 0 then
-      account.current, account.previous = 0, 0
+      account.current, account.previous, account.steady, account.steady_before, account.fraction = 0, 0, 0, 0, 0
       account.since, account.epoch, account.number = account.at, lifetime, account.at % 4294967296
     end
     account.epoch = max(account.epoch, lifetime)
@@ -91,12 +94,15 @@ if operation == 1 and epoch == expected then
       account.amount = account.amount - amount
     end
     account.current = account.current + amount
+    account.steady = min(account.steady + steady, 4294967295)
   end
-  settle_account(limit, charged + amount, 1, changed or charged > 0 or credit > 0 or amount > 0, true)
+  settle_account(limit, charged + amount, 1, changed or charged > 0 or amount > 0, true)
 
   epoch, renewed = max(epoch + 1, epoch == 0 and now or 0), 1
   leased, ends_at, number, data = amount, now + lifetime, amount > 0 and account.number or 0, string.sub(plan, values)
-  call('SET', KEYS[2], pack(RECORD, LAYOUT, epoch, leased, ends_at, number) .. data, 'PX', ttl(ends_at))
+  recorded_steady = amount > 0 and steady or 0
+  local record = pack(RECORD, RECORD_LAYOUT, epoch, leased, ends_at, number, recorded_steady)
+  call('SET', KEYS[2], record .. data, 'PX', ttl(ends_at))
 end
 
 return pack('<I8BBI8I8I8', now, READABLE, renewed, epoch, leased, ends_at) .. data

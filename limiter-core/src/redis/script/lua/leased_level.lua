@@ -2,13 +2,19 @@
 --
 -- - Stored, 74 bytes: a level of 42 (see level.lua), then the leased amounts of the current and of
 --   the previous epoch (8 each, thousandths), start (8) and duration (4: microseconds) of the
---   current epoch, and its number (4).
+--   current epoch, and its number (4). With steady rates, 86 bytes: also the steady rates of the
+--   current and of the previous epoch (4 each: millionths of the rate), and the millionths of a
+--   microsecond in which the level is not refilled yet (4).
 -- - TTL: until the end of the second of keep_until, as for every level.
 --
 -- A `meter` is a limit with key, algorithm, capacity, rate and per; an `account` holds the stored
 -- numbers.
 
 local LENT, LENT_BYTES = '<BBI8i8I8I8I8I8I8I8I4I4', 74
+-- With steady rates, these numbers follow.
+local STEADY, STEADY_BYTES = '<I4I4I4', 86
+-- The whole rate, in millionths.
+local WHOLE_RATE = 1000000
 -- A level with a signed amount. Read as unsigned, a negative amount exceeds MAX.
 local SIGNED_LEVEL = '<BBI8i8I8I8I8'
 
@@ -55,13 +61,48 @@ local function refill(meter, account, by, remainder)
     account.amount = min(idle, account.amount + by)
   end
   account.remainder = account.amount == idle and 0 or remainder
+  if account.amount == idle then
+    account.fraction = 0
+  end
 end
 
--- Advances an account to a moment within the current epoch. `lost` sums the refill above the
--- capacity.
+-- Returns the part of the rate that refills the level, in millionths: buckets of holders are
+-- refilled at the rest.
+local function pace(account)
+  return lent_total(account) > 0 and max(0, WHOLE_RATE - account.steady - account.steady_before) or WHOLE_RATE
+end
+
+-- Returns the time in which the whole rate would refill an account as the rest of it does in
+-- `elapsed`. An epoch is shorter than 2^32, so the product is exact.
+local function slowed(account, elapsed)
+  local part = pace(account)
+  if part == WHOLE_RATE then
+    account.fraction = 0
+    return elapsed
+  end
+  local product = elapsed * part + account.fraction
+  local time = floor(product / WHOLE_RATE)
+  account.fraction = product - time * WHOLE_RATE
+  return time
+end
+
+-- Returns the least time in which an account is refilled as in `time` at the whole rate; nil if the
+-- current epoch ends before.
+local function elapsed_for(account, time)
+  local part = pace(account)
+  if part == WHOLE_RATE or time == 0 then
+    return time
+  end
+  local left = account.since + account.epoch - account.at
+  if part > 0 and time <= left then
+    local elapsed = ceil((time * WHOLE_RATE - account.fraction) / part)
+    return elapsed <= left and elapsed or nil
+  end
+end
+
+-- Advances an account to a moment within the current epoch.
 local function forward(meter, account, to)
-  local by, remainder = accrue(meter.rate, meter.per, to - account.at, account.remainder)
-  account.lost = account.lost + max(0, by - max(0, refillable(meter, account)))
+  local by, remainder = accrue(meter.rate, meter.per, slowed(account, to - account.at), account.remainder)
   refill(meter, account, by, remainder)
   account.at = to
 end
@@ -72,6 +113,7 @@ local function end_epoch(meter, account)
     account.amount = account.amount + account.previous
   end
   account.current, account.previous = 0, account.current
+  account.steady, account.steady_before = 0, account.steady
   account.since = account.since + account.epoch
   account.number = (account.number + 1) % 4294967296
 end
@@ -84,8 +126,12 @@ local function time_until(meter, account, cost)
   end
   while true do
     local need = cost and shortfall(meter, copy, cost) or refillable(meter, copy) + lent_total(copy)
-    if lent_total(copy) == 0 or need <= refillable(meter, copy) then
-      return min(MAX, copy.at - account.at + time_for(meter.rate, meter.per, need, copy.remainder))
+    local time = time_for(meter.rate, meter.per, need, copy.remainder)
+    if lent_total(copy) > 0 then
+      time = need <= refillable(meter, copy) and elapsed_for(copy, time)
+    end
+    if time then
+      return min(MAX, copy.at - account.at + time)
     end
     forward(meter, copy, copy.since + copy.epoch)
     end_epoch(meter, copy)
@@ -96,20 +142,24 @@ end
 local function load_account(meter, value)
   local account = {
     amount = meter.algorithm == TOKEN_BUCKET and meter.capacity or 0, remainder = 0, at = now, keep_until = now,
-    current = 0, previous = 0, since = 0, epoch = 0, number = 0, lost = 0,
+    current = 0, previous = 0, since = 0, epoch = 0, number = 0, steady = 0, steady_before = 0, fraction = 0,
   }
   meter.account, meter.stored, meter.ahead, meter.others = account, false, false, false
   if not value then
     return READABLE
   end
   local layout, algorithm, amount, remainder, parts, at, keep_until
-  local current, previous, since, epoch, number = 0, 0, 0, 0, 0
+  local current, previous, since, epoch, number, steady, steady_before, fraction = 0, 0, 0, 0, 0, 0, 0, 0
   if #value == LEVEL_BYTES then
     layout, algorithm, parts, amount, remainder, at, keep_until = unpack(SIGNED_LEVEL, value)
-  elseif #value == LENT_BYTES then
+  elseif #value == LENT_BYTES or #value == STEADY_BYTES then
     layout, algorithm, parts, amount, remainder, at, keep_until, current, previous, since, epoch, number =
       unpack(LENT, value)
-    if since > at or since + epoch < at or epoch == 0 or current > MAX or previous > MAX then
+    if #value == STEADY_BYTES then
+      steady, steady_before, fraction = unpack(STEADY, value, LENT_BYTES + 1)
+    end
+    if since > at or since + epoch < at or epoch == 0 or current > MAX or previous > MAX
+      or fraction >= WHOLE_RATE then
       return UNKNOWN_LAYOUT
     end
   else
@@ -127,6 +177,7 @@ local function load_account(meter, value)
   account.amount, account.remainder, account.at = amount, convert(remainder, parts, meter.per), at - back
   account.keep_until, account.since = keep_until - back, max(0, since - back)
   account.current, account.previous, account.epoch, account.number = current, previous, epoch, number
+  account.steady, account.steady_before, account.fraction = steady, steady_before, fraction
   meter.stored, meter.ahead = true, back > 0
   while lent_total(account) > 0 and account.since + account.epoch <= now do
     forward(meter, account, account.since + account.epoch)
@@ -160,6 +211,9 @@ local function settle_account(meter, taken, times, changed, may_repair)
       if lent_total(account) > 0 then
         value = pack(LENT, LAYOUT, meter.algorithm, meter.per, account.amount, account.remainder, now, keep_until,
           account.current, account.previous, account.since, account.epoch, account.number)
+        if account.steady + account.steady_before > 0 then
+          value = value .. pack(STEADY, account.steady, account.steady_before, account.fraction)
+        end
       end
       call('SET', meter.key, value, 'PX', ttl(keep_until))
     end

@@ -4,7 +4,7 @@
 -- - Stored, 42 bytes: layout (1), algorithm (1: 1 token bucket, 2 funnel), then as 8-byte integers:
 --   parts of a thousandth; and the fields that a charge changes: amount in thousandths (a bucket's
 --   tokens, negative in debt; a funnel's level), remainder in parts, moment in microseconds,
---   keep_until in microseconds. With active leases, 32 bytes more; see leased_level.lua.
+--   keep_until in microseconds. With active leases, 32 or 44 bytes more; see leased_level.lua.
 -- - TTL: until the end of the second of keep_until; from then on, the state equals absence.
 
 -- Loads a level as of now: usage, remainder, keep_until, whether the stored moment is ahead of the
@@ -15,7 +15,7 @@ local function load_level(limit)
   if not value then
     return READABLE
   end
-  if #value == LENT_BYTES then
+  if #value == LENT_BYTES or #value == STEADY_BYTES then
     return load_lent(limit)
   end
   if #value ~= LEVEL_BYTES then

@@ -87,7 +87,7 @@ local function lend(meter, want, epoch)
     return 0
   end
   if lent_total(account) == 0 then
-    account.current, account.previous = 0, 0
+    account.current, account.previous, account.steady, account.steady_before, account.fraction = 0, 0, 0, 0, 0
     account.since, account.epoch, account.number = account.at, epoch, account.at % 4294967296
   elseif account.current == 0 then
     account.epoch = max(account.epoch, epoch)
