@@ -10,8 +10,10 @@
 
 mod support;
 
+use std::collections::BTreeSet;
+
 use limiter_server::gateway::quota::messages::{
-    BlanketRule, BucketId, QuotaAction, StrategyKind, UsageReports,
+    BlanketRule, BucketId, BucketUsage, QuotaAction, StrategyKind, UsageReports,
 };
 use limiter_testing::RedisServer;
 use support::access::TOKEN;
@@ -131,6 +133,26 @@ fn buckets_without_policy_or_tokens_get_no_assignment() {
         client.report(report(api(), 100));
         assert_eq!(client.action().0, api(), "{name}");
     }
+}
+
+#[test]
+fn buckets_above_the_maximum_of_a_stream_are_counted_and_others_are_served() {
+    let server = Server::with_policies(&policies(), &[]);
+    let name = |number: u32| bucket_id(&[("forbidden", &number.to_string())]);
+    let mut first = report(name(0), 100);
+    let usage = first.usages[0].clone();
+    first.usages.extend((1..=1_000).map(|number| BucketUsage {
+        bucket_id: Some(name(number)),
+        ..usage.clone()
+    }));
+    let mut client = QuotaClient::open(server.grpc(), None, first).unwrap();
+    let too_many = || server.metric("limiter_server_quota_actions_total{kind=\"too_many\"}");
+    wait_until(|| too_many() == 1.0, || server.log());
+    let mut served = BTreeSet::new();
+    while served.len() < 1_000 {
+        served.insert(client.action().0.entries["forbidden"].clone());
+    }
+    assert!(!served.contains("1000"), "the last bucket is above the maximum");
 }
 
 #[test]
