@@ -189,7 +189,11 @@ mod tests {
             (Protocol::HttpCheck, IN_MEMORY, Some(sample(69.0, 9.0))),
             (Protocol::ThrottleGrpc, THROTTLECRAB, None),
             (Protocol::Library, LIBRARY, None),
-            (Protocol::EnvoyGrpc, ON_REDIS, Some(with_failure(sample(50.0, 9.0)))),
+            (
+                Protocol::EnvoyGrpc,
+                ON_REDIS,
+                Some(with_failure(sample(50.0, 9.0))),
+            ),
             (Protocol::EnvoyGrpc, FLOOR, Some(with_failure(sample(80.0, 10.0)))),
             (Protocol::Library, LIBRARY, Some(with_failure(sample(1.0, 2.0)))),
         ] {

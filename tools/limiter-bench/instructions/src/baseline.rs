@@ -73,7 +73,12 @@ impl Baseline {
         };
         let is_uncounted = |path: &&str| run.get(path).is_none();
         Verdict {
-            uncounted: self.counts.paths().filter(is_uncounted).map(str::to_owned).collect(),
+            uncounted: self
+                .counts
+                .paths()
+                .filter(is_uncounted)
+                .map(str::to_owned)
+                .collect(),
             changes: PATHS.iter().map(change).collect(),
             is_comparable: self.counts.conditions == run.conditions,
         }
@@ -176,7 +181,11 @@ mod tests {
             let error = judge(counts("a", 1_000), &uncounted(processor)).expect_err("a path is missing");
             assert!(error.contains(PATHS[0].name), "{error}");
         }
-        assert_eq!(judge(uncounted("a"), &counts("a", 1_000)), Ok(()), "the path is new");
+        assert_eq!(
+            judge(uncounted("a"), &counts("a", 1_000)),
+            Ok(()),
+            "the path is new"
+        );
     }
 
     #[test]
