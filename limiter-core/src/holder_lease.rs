@@ -119,7 +119,7 @@ impl<'a> LeaseReport<'a> {
     }
 
     /// Sets the rate at which buckets of the holder are refilled until the next renewal, in
-    /// millionths of the policy's rate. The policy is then refilled at the rest of its rate, and the
+    /// millionths of the policy's rate. The policy is then refilled at the rest of its rate; the
     /// refill of the buckets is not reported as spent. The permits that the buckets can contain are
     /// [held](Self::held). The rates of all holders must not exceed the policy's: a larger sum
     /// counts as the policy's rate. Default: 0.

@@ -342,7 +342,8 @@ async fn concurrent_nodes_publish_every_save() {
     tasks.abort_all();
 }
 
-/// A new replica whose code has the deleted policy `a` does not apply it. This number of `b` remains.
+/// A new replica with the deleted policy `a` in its code does not apply it. This number of `b`
+/// remains.
 async fn assert_deleted(setup: &Setup, remaining: u64) {
     let code = PolicyRegistry::from_toml(&text("a", 5)).unwrap();
     let limiter = Limiter::redis(setup.redis.url())

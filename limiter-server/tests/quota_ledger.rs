@@ -159,7 +159,7 @@ impl Bound {
             let ends_within = TIME_TO_LIVE + APPLY_WITHIN;
             self.allowance += u128::from(before.rate) * u128::from(ends_within);
             self.allowance += u128::from(before.capacity) * PARTS;
-            // The last of them may be replaced at their end, and the change applies within a second.
+            // The last of them may be replaced at their end; the change applies within a second.
             self.allowed_until = now + ends_within + 2 * APPLY_WITHIN;
         }
         // A key that was idle, or not used under the policy between, is full under a larger one.

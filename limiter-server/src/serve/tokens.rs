@@ -4,9 +4,9 @@
 //! written to the directory of the cached policies, so a node that finds neither Redis nor the
 //! database accepts the last tokens. While neither confirms them, the last tokens stay in force for
 //! [`Settings::unconfirmed_tokens`](crate::settings::Settings::unconfirmed_tokens), because a
-//! revocation cannot be read. A text with a lower revision comes from a backup or from a server that
-//! lost its data, so it can contain revoked tokens: it is neither accepted nor a confirmation. A node
-//! with the database publishes the tokens again with a higher revision. Tests:
+//! revocation cannot be read. A text with a lower revision comes from a backup or from a server
+//! that lost its data, so it can contain revoked tokens: it is neither accepted nor a confirmation.
+//! A node with the database publishes the tokens again with a higher revision. Tests:
 //! `tests/issued_tokens.rs`.
 
 use std::path::{Path, PathBuf};

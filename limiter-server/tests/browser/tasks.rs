@@ -285,9 +285,9 @@ fn perform(browser: &mut Chromium, hand: Hand, step: &Step) {
     }
 }
 
-/// Waits until this node has recorded denials of the task in the previous minute. The minute has not
-/// just begun the hour and is not about to end, so the keys that enter the previous one change one
-/// part of the field.
+/// Waits until this node has recorded denials of the task in the previous minute. The minute has
+/// not just begun the hour and is not about to end, so the keys that enter the previous one change
+/// one part of the field.
 fn wait_for_denied_minute(browser: &Chromium) {
     let is_recorded = "
         const done = arguments[arguments.length - 1];

@@ -172,7 +172,7 @@ fn requests(text: &str) -> Vec<(&'static str, String, Value)> {
     requests
 }
 
-/// Requests of the routes that a list lacks, with a text in each part of the path and as the reason.
+/// Requests of the routes that a list lacks, with a text in each part of the path and as reason.
 fn unlisted(listed: &[(&'static str, String, Value)], text: &str) -> Vec<(&'static str, String, Value)> {
     let is_of = |route: &Route, path: &str| {
         let segments = path.split('?').next().unwrap_or_default().split('/');

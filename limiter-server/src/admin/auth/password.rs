@@ -3,7 +3,8 @@
 //! Each computation needs 19 MiB and some 20 ms. At least half of the processors remain for
 //! decisions: with a computation on each processor, the 99th percentile of the decisions rises by
 //! more than a millisecond, although computations have the idle policy (`tests/isolation.rs`). A
-//! sign-in with an unknown name computes as one with a wrong password, so the time reveals no names.
+//! sign-in with an unknown name computes as one with a wrong password, so the time reveals no
+//! names.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -104,7 +104,7 @@ impl EditForm {
         self.inheritance.as_deref().unwrap_or("as_is")
     }
 
-    /// The entered key, whose state after the change is shown; empty without one.
+    /// The entered key; the page shows its state after the change. Empty without one.
     fn entered_key(&self) -> Result<String, PageFailure> {
         let unprocessable = |reason| PageFailure::new(StatusCode::UNPROCESSABLE_ENTITY, reason);
         let key = self.key_fields.text().map_err(unprocessable)?;
@@ -341,8 +341,8 @@ pub(super) async fn preview(
     }
 }
 
-/// Shows what the form contains in another tab. A text that the form cannot show, and a form that is
-/// no text, stay as they are.
+/// Shows the contents of the form in another tab. A text that the form cannot show, and a form that
+/// is no text, stay as they are.
 async fn show_tab(editor: &Editor<'_>, tab: EditTab, mut form: EditForm) -> Result<Response, PageFailure> {
     let converted = match (tab, form.text.take()) {
         (EditTab::Form, Some(text)) => match fields_of_text(&editor.name, &text) {

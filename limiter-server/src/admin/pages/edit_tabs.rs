@@ -39,8 +39,8 @@ pub(super) fn text_of_fields(fields: &PolicyFields, name: &str, base: &str) -> R
     fields.text(name, &renamed(base, name).unwrap_or_else(|| base.to_owned()))
 }
 
-/// The text with another name of its policy; `None` if the name is the same, or the text has not one
-/// policy.
+/// The text with another name of its policy; `None` if the name is the same, or the text does not
+/// have one policy.
 fn renamed(text: &str, name: &str) -> Option<String> {
     let old = only_name(text).filter(|old| old != name)?;
     let mut document = text.parse::<Table>().ok()?;

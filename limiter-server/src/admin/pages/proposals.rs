@@ -1,5 +1,5 @@
-//! Open proposals. A change of the policy closes them, because a proposal replaces the revision that
-//! its author read; the forms of such changes state it.
+//! Open proposals. A change of the policy closes them, because a proposal replaces the revision
+//! that its author read; the forms of such changes state it.
 
 use crate::admin::pages::caller::PageCaller;
 use crate::admin::pages::failure::PageFailure;

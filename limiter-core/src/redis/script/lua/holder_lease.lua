@@ -3,10 +3,10 @@
 -- - KEYS[1]: the limit's key, KEYS[2]: the record of the holder. Without a key, the script does
 --   nothing and returns an empty string.
 -- - ARGV[1] continues with: operation (1: 0 read, 1 renew), algorithm (1), three numbers (8 each:
---   parameters of the limit as in wire.lua), the epoch of the record to renew (8: 0 for none), the
---   spent amount (8: thousandths), the steady rate from now on (8: millionths of the rate), the held
---   and wanted amounts (8 each: thousandths), the lifetime of the lease (8: microseconds); then the
---   data of the holder.
+--   parameters of the limit as in wire.lua), the epoch of the record to renew (8: 0: none), the
+--   spent amount (8: thousandths), the steady rate from now on (8: millionths of the rate), the
+--   held and wanted amounts (8 each: thousandths), the lifetime of the lease (8: microseconds);
+--   then the data of the holder.
 -- - Stored in the record: layout (1: 2), epoch of the record (8), leased amount (8: thousandths),
 --   end (8: microseconds), number of the level's epoch (4), steady rate (4); then the data. TTL:
 --   until the end of the second of its end.
