@@ -12,10 +12,6 @@ mod change;
 mod counter_window;
 pub(crate) mod fast_level;
 mod fixed_window;
-#[cfg_attr(
-    not(any(feature = "redis", test)),
-    expect(dead_code, reason = "only Redis leases tokens")
-)]
 pub(crate) mod leased_level;
 mod level;
 mod ratio;

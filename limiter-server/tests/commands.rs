@@ -406,8 +406,9 @@ fn has_test(files: &[&str], name: &str) -> bool {
         let Some(position) = lines.iter().position(|line| line.contains(&defined)) else {
             return false;
         };
-        let mut attributes = lines[..position]
+        let mut attributes = lines
             .iter()
+            .take(position)
             .rev()
             .take_while(|line| line.starts_with("#[") || line.starts_with("///"));
         is_in_list || attributes.any(|line| line.starts_with("#[test]") || line.starts_with("#[tokio::test"))

@@ -17,8 +17,10 @@ const OPEN_FORMS: &str = "
 const YAML: &str = "domain: mail\ndescriptors:\n  - key: route\n    value: send\n    rate_limit:\n      \
                     unit: minute\n      requests_per_unit: 5\n";
 
-/// Pages with forms: name, path, and the action that leads to the measured page.
-const PANELS: [(&str, &str, fn(&mut Chromium)); 21] = [
+/// A page with forms: name, path, and the action that leads to the measured page.
+type Panel = (&'static str, &'static str, fn(&mut Chromium));
+
+const PANELS: [Panel; 21] = [
     ("policy", "/e/default/policies/search", stay),
     ("policy-trial", "/e/default/policies/checkout", stay),
     ("customers", "/e/default/customers?key=acme", stay),

@@ -199,7 +199,7 @@ fn unlisted(listed: &[(&'static str, String, Value)], text: &str) -> Vec<(&'stat
         let path = segments.collect::<Vec<_>>().join("/");
         let has_text = path.contains(&encode(text));
         match route.method {
-            "GET" => has_text.then(|| (route.method, path, Value::Null)),
+            "GET" => has_text.then_some((route.method, path, Value::Null)),
             method => Some((method, path, json!({ "reason": text }))),
         }
     });
