@@ -64,6 +64,10 @@ struct LeaseGrants {
 
 /// The request of a holder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    not(any(feature = "redis", test)),
+    expect(dead_code, reason = "only Redis leases tokens")
+)]
 pub(crate) struct LeaseRequest {
     /// An ordinary charge, applied if it fits. May be 0.
     pub(crate) cost: u64,
