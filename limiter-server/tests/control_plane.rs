@@ -51,8 +51,9 @@ mod webhook;
 use limiter_core::Limiter;
 use limiter_core::registry::{PolicyRegistry, RedisRegistry};
 use limiter_server::publish::{PublicationTarget, Publisher};
-use limiter_server::store::{Author, DocumentKind, Origin, SaveRequest, Store};
+use limiter_server::store::{DocumentKind, SaveRequest, Store};
 use limiter_testing::RedisServer;
+use support::saves::{author, policy_change};
 use support::server::Directory;
 
 fn registry_of(redis: &RedisServer) -> RedisRegistry {
@@ -83,23 +84,10 @@ async fn in_force(redis: &RedisServer) -> PolicyRegistry {
 async fn save(store: &Store, kind: DocumentKind, name: &str, expected: i64, body: &str, at: i64) {
     let registry = PolicyRegistry::from_toml(body).unwrap();
     let request = SaveRequest {
-        namespace: "prod".to_owned(),
         kind,
-        name: name.to_owned(),
-        expected,
-        body: registry.to_toml(),
-        is_deletion: false,
-        apps: None,
-        note: None,
-        managed_by: "ui".to_owned(),
+        ..policy_change(name, expected, registry.to_toml())
     };
-    let author = Author {
-        name: "ann".to_owned(),
-        origin: Origin::Api,
-        reason: None,
-        at,
-    };
-    store.save(&request, &author).await.unwrap();
+    store.save(&request, &author("ann", at)).await.unwrap();
 }
 
 /// A token bucket with further lines.

@@ -14,10 +14,10 @@ use limiter_core::registry::{PolicyRegistry, RedisRegistry};
 use limiter_server::policy_text::PolicyText;
 use limiter_server::publish::{PublicationTarget, Publisher};
 use limiter_server::store::{
-    Author, DocumentKind, DocumentState, NewAccount, NewStoredToken, Origin, SaveRequest, Store,
-    StoredDocument,
+    DocumentKind, DocumentState, NewAccount, NewStoredToken, SaveRequest, Store, StoredDocument,
 };
 use limiter_testing::RedisServer;
+use support::saves::{author, policy_change};
 use support::server::Directory;
 
 /// A database, a Redis server, and a publisher between them.
@@ -90,24 +90,8 @@ fn policy(name: &str, capacity: u32) -> PolicyText {
 }
 
 async fn save(store: &Store, name: &str, expected: i64, capacity: u32) {
-    let request = SaveRequest {
-        namespace: "prod".to_owned(),
-        kind: DocumentKind::Policy,
-        name: name.to_owned(),
-        expected,
-        body: policy(name, capacity).to_toml(),
-        is_deletion: false,
-        apps: None,
-        note: None,
-        managed_by: "ui".to_owned(),
-    };
-    let author = Author {
-        name: "ann".to_owned(),
-        origin: Origin::Api,
-        reason: None,
-        at: 1,
-    };
-    store.save(&request, &author).await.unwrap();
+    let request = policy_change(name, expected, policy(name, capacity).to_toml());
+    store.save(&request, &author("ann", 1)).await.unwrap();
 }
 
 async fn capacity_in(registry: &RedisRegistry, name: &str) -> Option<u64> {
@@ -368,23 +352,10 @@ async fn deletion_publishes_a_tombstone() {
     let old = setup.redis.command(&["GET", "prod|book"]).text();
     let at = limiter_core::Timestamp::from_micros(1);
     let request = SaveRequest {
-        namespace: "prod".to_owned(),
-        kind: DocumentKind::Policy,
-        name: "a".to_owned(),
-        expected: 1,
-        body: policy("a", 5).tombstone(at).to_toml(),
         is_deletion: true,
-        apps: None,
-        note: None,
-        managed_by: "ui".to_owned(),
+        ..policy_change("a", 1, policy("a", 5).tombstone(at).to_toml())
     };
-    let author = Author {
-        name: "ann".to_owned(),
-        origin: Origin::Api,
-        reason: None,
-        at: 1,
-    };
-    setup.store.save(&request, &author).await.unwrap();
+    setup.store.save(&request, &author("ann", 1)).await.unwrap();
     setup.publish().await;
     // A replica whose code has the policy does not apply it any more.
     assert_deleted(&setup, 4).await;

@@ -15,12 +15,13 @@ use std::path::{Path, PathBuf};
 use limiter_core::Limiter;
 use limiter_server::policy_text::PolicyText;
 use limiter_server::publish::{PublicationTarget, Publisher};
-use limiter_server::store::{Author, DocumentKind, NewAccount, NewStoredToken, Origin, SaveRequest, Store};
+use limiter_server::store::{DocumentKind, NewAccount, NewStoredToken, Store};
 use limiter_testing::{RedisServer, RespValue};
 use serde_json::{Value, json};
 use support::admin::{AdminClient, policy_of_all, with_database};
 use support::calls::post_as;
 use support::databases::block_on;
+use support::saves::{author, policy_change};
 use support::server::{Directory, Server, run, wait_until};
 
 /// Runs statements on an SQLite file.
@@ -39,6 +40,12 @@ async fn copy(from: &Path, to: &Path) {
     execute(from, &[&format!("VACUUM INTO '{}'", to.display())]).await;
 }
 
+/// Starts a server with the database of a directory.
+fn start(directory: Directory, redis: &RedisServer) -> Server {
+    let database = format!("sqlite:{}", directory.path().join("limiter.db").display());
+    with_database(directory, &database, &["--redis", &redis.url()])
+}
+
 async fn open(path: &Path) -> Store {
     Store::open(&format!("sqlite:{}", path.display())).await.unwrap()
 }
@@ -51,24 +58,8 @@ fn publisher(store: &Store, redis: &RedisServer) -> Publisher {
 
 async fn save(store: &Store, expected: i64, capacity: u32) {
     let text = PolicyText::parse("a", &policy_of_all("a", capacity)).unwrap();
-    let request = SaveRequest {
-        namespace: "prod".to_owned(),
-        kind: DocumentKind::Policy,
-        name: "a".to_owned(),
-        expected,
-        body: text.to_toml(),
-        is_deletion: false,
-        apps: None,
-        note: None,
-        managed_by: "ui".to_owned(),
-    };
-    let author = Author {
-        name: "ann".to_owned(),
-        origin: Origin::Api,
-        reason: None,
-        at: 1,
-    };
-    store.save(&request, &author).await.unwrap();
+    let request = policy_change("a", expected, text.to_toml());
+    store.save(&request, &author("ann", 1)).await.unwrap();
 }
 
 /// Adds a session and a token.
@@ -136,13 +127,7 @@ fn file_of(server: &Server) -> PathBuf {
 #[test]
 fn copy_from_before_a_revocation_does_not_revive_the_token() {
     let redis = RedisServer::start();
-    let url = redis.url();
-    let shared = ["--redis", &url, "--namespace", "default"];
-    let start = |directory: Directory| {
-        let database = format!("sqlite:{}", directory.path().join("limiter.db").display());
-        with_database(directory, &database, &shared)
-    };
-    let control = start(Directory::new());
+    let control = start(Directory::new(), &redis);
     let root = AdminClient::set_up(&control);
     assert_eq!(
         root.put_policy("search", 0, &policy_of_all("search", 100)).status,
@@ -176,7 +161,7 @@ fn copy_from_before_a_revocation_does_not_revive_the_token() {
     wait_until(|| mark().ends_with(&newest.to_string()), mark);
     drop(control);
 
-    let server = start(restored);
+    let server = start(restored, &redis);
     assert_eq!(status(&server), 401, "{}", server.log());
     let stale = AdminClient::new(server.admin(), root.credentials.clone());
     assert_eq!(stale.get("/session").status, 401, "sessions have ended");
@@ -198,13 +183,7 @@ fn copy_from_before_a_revocation_does_not_revive_the_token() {
 fn differences_of_a_restored_copy_are_reported_after_a_suspension_from_outside() {
     for is_late in [false, true] {
         let redis = RedisServer::start();
-        let url = redis.url();
-        let shared = ["--redis", &url, "--namespace", "default"];
-        let start = |directory: Directory| {
-            let database = format!("sqlite:{}", directory.path().join("limiter.db").display());
-            with_database(directory, &database, &shared)
-        };
-        let control = start(Directory::new());
+        let control = start(Directory::new(), &redis);
         let root = AdminClient::set_up(&control);
         let save = |revision, capacity| {
             let saved = root.put_policy("search", revision, &policy_of_all("search", capacity));
@@ -230,13 +209,13 @@ fn differences_of_a_restored_copy_are_reported_after_a_suspension_from_outside()
         wait_until(|| mark().ends_with(&newest.to_string()), mark);
         drop(control);
         let kill = ["kill", "all", "--enforcement", "off", "--reason", "a test"];
-        let (code, _, errors) = run(&[&kill[..], &shared].concat());
+        let (code, _, errors) = run(&[&kill[..], &["--redis", &redis.url()]].concat());
         assert_eq!(code, Some(0), "{errors}");
 
         if is_late {
             redis.pause();
         }
-        let server = start(restored);
+        let server = start(restored, &redis);
         if is_late {
             redis.resume();
         }

@@ -72,6 +72,7 @@ use std::sync::Arc;
 use askama::Template;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
+use axum::http::StatusCode;
 use axum::middleware;
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
@@ -202,6 +203,13 @@ fn render(page: &impl Template) -> Response {
             PageFailure::internal().into_response()
         }
     }
+}
+
+/// Renders a page with a form that the user has to correct.
+fn render_unprocessable(page: &impl Template) -> Response {
+    let mut response = render(page);
+    *response.status_mut() = StatusCode::UNPROCESSABLE_ENTITY;
+    response
 }
 
 /// Answers a form: the browser reads this page next, so a reload does not send the form again.

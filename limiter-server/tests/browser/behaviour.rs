@@ -82,14 +82,20 @@ fn pages_offer_the_actions_of_the_role() {
     }
 }
 
-#[test]
-fn second_of_two_editors_sees_both_versions() {
+/// Opens the editor of a policy that exists.
+fn edit_search() -> (Server, AdminClient, Chromium) {
     let server = with_sqlite(&[]);
     let root = AdminClient::set_up(&server);
     root.put_policy("search", 0, &policy("search", 5, "shop"));
     let mut browser = Chromium::start();
     sign_in_at(&mut browser, &server, "root");
     browser.open(&url(&server, "/e/default/policies/search/edit"));
+    (server, root, browser)
+}
+
+#[test]
+fn second_of_two_editors_sees_both_versions() {
+    let (_server, root, mut browser) = edit_search();
     browser.fill("input[name=burst]", "8");
     browser.click("button >> Preview");
     browser.wait_for("#preview");
@@ -109,12 +115,7 @@ fn second_of_two_editors_sees_both_versions() {
 
 #[test]
 fn enter_key_previews_and_tabs_keep_the_typed_values() {
-    let server = with_sqlite(&[]);
-    let root = AdminClient::set_up(&server);
-    root.put_policy("search", 0, &policy("search", 5, "shop"));
-    let mut browser = Chromium::start();
-    sign_in_at(&mut browser, &server, "root");
-    browser.open(&url(&server, "/e/default/policies/search/edit"));
+    let (_server, _root, mut browser) = edit_search();
     browser.fill("input[name=requests]", "many");
     browser.fill("input[name=burst]", "8");
     // A number that is none does not become a text, and stays in the form.

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use limiter_server::store::{Author, DocumentKind, Origin, SaveRequest, Store};
+use limiter_server::store::{DocumentKind, Store};
 use limiter_testing::RedisServer;
 use serde_json::json;
 use sqlx::{Connection as _, Executor as _, PgConnection};
@@ -12,6 +12,7 @@ use crate::bucket;
 use crate::support::admin::{AdminClient, policy_of_all, with_database};
 use crate::support::databases::{Database, block_on};
 use crate::support::http;
+use crate::support::saves::{author, policy_change};
 use crate::support::server::{Directory, wait_until};
 
 /// The documented time until an answer, with a margin for a busy machine.
@@ -97,25 +98,9 @@ async fn commit_without_an_answer(url: &str) {
     ] {
         other.execute(statement).await.unwrap();
     }
-    let request = SaveRequest {
-        namespace: "prod".to_owned(),
-        kind: DocumentKind::Policy,
-        name: "search".to_owned(),
-        expected: 0,
-        body: bucket("search", ""),
-        is_deletion: false,
-        apps: None,
-        note: None,
-        managed_by: "ui".to_owned(),
-    };
-    let author = Author {
-        name: "ann".to_owned(),
-        origin: Origin::Api,
-        reason: None,
-        at: 1,
-    };
+    let request = policy_change("search", 0, bucket("search", ""));
     let started = Instant::now();
-    let error = store.save(&request, &author).await.unwrap_err();
+    let error = store.save(&request, &author("ann", 1)).await.unwrap_err();
     assert!(started.elapsed() < WITHIN, "{:?}", started.elapsed());
     assert!(error.is_unconfirmed() && error.is_unavailable(), "{error:?}");
     assert!(error.to_string().contains("may have been saved"), "{error}");

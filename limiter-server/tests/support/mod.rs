@@ -30,6 +30,7 @@ pub(crate) mod quota;
 pub(crate) mod quota_bucket;
 pub(crate) mod resp;
 pub(crate) mod rls;
+pub(crate) mod saves;
 pub(crate) mod server;
 pub(crate) mod sockets;
 pub(crate) mod stalls;

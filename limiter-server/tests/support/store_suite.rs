@@ -9,12 +9,13 @@ mod together;
 use std::sync::Arc;
 
 use limiter_server::store::{
-    AuditFilter, Author, DocumentKind, DocumentState, ImportedDocument, LibraryUsage, NewAccount,
-    NewProposal, NewStoredToken, Origin, OutsideChange, ProposalFilter, SaveRequest, Store, StoreError,
-    StoredGrant, SubjectKind, TokenChange, UsageKind, UsagePoint, UsageSpan, UsageTotals,
+    AuditFilter, DocumentKind, DocumentState, ImportedDocument, LibraryUsage, NewAccount, NewProposal,
+    NewStoredToken, OutsideChange, ProposalFilter, SaveRequest, Store, StoreError, StoredGrant, SubjectKind,
+    TokenChange, UsageKind, UsagePoint, UsageSpan, UsageTotals,
 };
 
 use super::databases::Database;
+use super::saves::{author, policy_change};
 
 /// Runs each requirement on an empty database.
 pub(crate) fn run(database: &Database) {
@@ -66,26 +67,11 @@ pub(crate) fn run(database: &Database) {
 
 const BODY: &str = "[policy.search]\nalgorithm = 'token_bucket'\ncapacity = 5\nrate = '1/s'\n";
 
-fn author(name: &str, at: i64) -> Author {
-    Author {
-        name: name.to_owned(),
-        origin: Origin::Api,
-        reason: None,
-        at,
-    }
-}
-
 fn save(name: &str, expected: i64) -> SaveRequest {
     SaveRequest {
-        namespace: "prod".to_owned(),
-        kind: DocumentKind::Policy,
-        name: name.to_owned(),
-        expected,
-        body: format!("{BODY}# {expected}"),
-        is_deletion: false,
         apps: Some(vec!["checkout".to_owned()]),
         note: Some("é".to_owned()),
-        managed_by: "ui".to_owned(),
+        ..policy_change(name, expected, format!("{BODY}# {expected}"))
     }
 }
 

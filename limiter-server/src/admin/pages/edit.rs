@@ -23,7 +23,7 @@ use crate::admin::pages::policy_list::read;
 use crate::admin::pages::preview::ShownPreview;
 use crate::admin::pages::proposals;
 use crate::admin::pages::views::PolicyView;
-use crate::admin::pages::{links, render};
+use crate::admin::pages::{links, render, render_unprocessable};
 
 /// The name in the text of a new policy.
 const NEW_NAME: &str = "new-policy";
@@ -106,8 +106,7 @@ impl EditForm {
 
     /// The entered key; the page shows its state after the change. Empty without one.
     fn entered_key(&self) -> Result<String, PageFailure> {
-        let unprocessable = |reason| PageFailure::new(StatusCode::UNPROCESSABLE_ENTITY, reason);
-        let key = self.key_fields.text().map_err(unprocessable)?;
+        let key = self.key_fields.text().map_err(PageFailure::unprocessable)?;
         Ok(key.or_else(|| self.key.clone()).unwrap_or_default())
     }
 
@@ -234,7 +233,7 @@ impl<'a> Editor<'a> {
     /// Reads the effect of a form from the API, also on a key.
     async fn preview(&self, form: &EditForm, key: &str) -> Result<ShownPreview, PageFailure> {
         let text = form.policy_text(&self.name, self.base());
-        let text = text.map_err(|reason| PageFailure::new(StatusCode::UNPROCESSABLE_ENTITY, reason))?;
+        let text = text.map_err(PageFailure::unprocessable)?;
         let path = links::api(self.environment, &["policies", &self.name, "preview"]);
         let body = json!({ "toml": text, "inheritance": form.inheritance(), "key": key });
         let reply = self.caller.api.send(Method::POST, &path, &[], &body).await?;
@@ -263,7 +262,7 @@ pub(super) async fn new(
     let fields = PolicyFields::new(app.as_deref().unwrap_or_default());
     let as_text = query.form.as_deref() == Some("toml");
     let text = as_text.then(|| fields.text(NEW_NAME, "")).transpose();
-    let text = text.map_err(|reason| PageFailure::new(StatusCode::UNPROCESSABLE_ENTITY, reason))?;
+    let text = text.map_err(PageFailure::unprocessable)?;
     Ok(render(&editor.page(fields, text).await?))
 }
 
@@ -324,7 +323,7 @@ pub(super) async fn preview_new(
         editor.name = name;
         let mut page = editor.page_of(form).await?;
         page.failure = Some(problem);
-        return Ok(unprocessable(&page));
+        return Ok(render_unprocessable(&page));
     }
     show_preview(&editor, form).await
 }
@@ -374,7 +373,7 @@ async fn show_tab(editor: &Editor<'_>, tab: EditTab, mut form: EditForm) -> Resu
     page.failure = converted.err();
     Ok(match page.failure {
         None => render(&page),
-        Some(_) => unprocessable(&page),
+        Some(_) => render_unprocessable(&page),
     })
 }
 
@@ -390,16 +389,10 @@ async fn show_preview(editor: &Editor<'_>, form: EditForm) -> Result<Response, P
             }
             Ok(render(&page))
         }
-        Err(failure) if failure.status == StatusCode::UNPROCESSABLE_ENTITY => {
+        Err(failure) if failure.is_unprocessable() => {
             page.failure = Some(failure.detail);
-            Ok(unprocessable(&page))
+            Ok(render_unprocessable(&page))
         }
         Err(failure) => Err(failure),
     }
-}
-
-fn unprocessable(page: &impl Template) -> Response {
-    let mut response = render(page);
-    *response.status_mut() = StatusCode::UNPROCESSABLE_ENTITY;
-    response
 }

@@ -53,6 +53,16 @@ impl PageFailure {
         Self::new(StatusCode::BAD_REQUEST, detail)
     }
 
+    /// A form or a field with values that cannot be used.
+    pub(super) fn unprocessable(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail)
+    }
+
+    /// Returns whether the user can correct the form and send it again.
+    pub(super) fn is_unprocessable(&self) -> bool {
+        self.status == StatusCode::UNPROCESSABLE_ENTITY
+    }
+
     pub(super) fn forbidden(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::FORBIDDEN, detail)
     }

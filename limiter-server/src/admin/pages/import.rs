@@ -48,7 +48,7 @@ struct RulesView {
 impl ImportPlan {
     /// Converts a configuration and compares it with the saved policies and rules.
     pub(super) async fn new(caller: &PageCaller, environment: &str, yaml: &str) -> Result<Self, PageFailure> {
-        let invalid = |reason: String| PageFailure::new(StatusCode::UNPROCESSABLE_ENTITY, reason);
+        let invalid = |reason: String| PageFailure::unprocessable(reason);
         let imported = import::convert(yaml).map_err(invalid)?;
         let mut policies = Vec::new();
         for name in imported.registry.names() {

@@ -3,7 +3,6 @@
 //! The form states a policy as its sentence does: requests per time, with bursts. The text
 //! keeps every setting that the form does not show.
 
-use axum::http::StatusCode;
 use serde::Deserialize;
 use serde_json::Map;
 use toml::{Table, Value};
@@ -172,8 +171,7 @@ impl PolicyFields {
 
     /// The numbers as fields of the API.
     pub(super) fn numbers_json(&self) -> Result<Map<String, serde_json::Value>, PageFailure> {
-        let failed = |reason: String| PageFailure::new(StatusCode::UNPROCESSABLE_ENTITY, reason);
-        let numbers = self.numbers().map_err(failed)?.into_iter();
+        let numbers = self.numbers().map_err(PageFailure::unprocessable)?.into_iter();
         let fields = numbers.map(|(name, value)| {
             let value = match value {
                 Value::Integer(number) => number.into(),

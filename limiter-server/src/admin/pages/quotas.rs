@@ -82,10 +82,6 @@ impl QuotaForm {
     }
 }
 
-fn unprocessable(detail: impl Into<String>) -> PageFailure {
-    PageFailure::new(StatusCode::UNPROCESSABLE_ENTITY, detail)
-}
-
 async fn save(
     caller: &PageCaller,
     (environment, name): (&str, &str),
@@ -168,7 +164,7 @@ pub(super) async fn remove_quota(
     PageForm(form): PageForm<QuotaRemovalForm>,
 ) -> Result<Response, PageFailure> {
     let current = read(&caller, &environment, &name).await?;
-    let text = QuotaFields::removed_from(&current.toml, &form.key).map_err(unprocessable)?;
+    let text = QuotaFields::removed_from(&current.toml, &form.key).map_err(PageFailure::unprocessable)?;
     put(
         &caller,
         (&environment, &name),

@@ -75,9 +75,7 @@ pub(super) async fn set_up(
     let body = json!({ "token": form.token, "user": form.user, "password": form.password });
     match api.send(Method::POST, "/setup", &[], &body).await {
         Ok(reply) => Ok(with_cookie(see("/setup/start"), &reply.headers)),
-        Err(failure) if failure.status == StatusCode::UNPROCESSABLE_ENTITY => {
-            Ok(again(&failure.detail, failure.status))
-        }
+        Err(failure) if failure.is_unprocessable() => Ok(again(&failure.detail, failure.status)),
         Err(failure) if failure.status == StatusCode::UNAUTHORIZED => {
             let detail = "The link is not valid any more. A restart of the server prints a new one, if \
                           there is no user yet.";

@@ -14,7 +14,7 @@ use crate::admin::pages::import::{ImportPlan, ImportedPolicy};
 use crate::admin::pages::layout::Layout;
 use crate::admin::pages::policy_list::all_policies;
 use crate::admin::pages::views::NamespaceView;
-use crate::admin::pages::{links, render, see};
+use crate::admin::pages::{links, render, render_unprocessable, see};
 use crate::admin::permissions::ALL_APPS;
 use crate::store::NamespaceLook;
 
@@ -122,10 +122,9 @@ pub(super) async fn preview_import(
     let namespace = environment(&caller).await?.name;
     let plan = match ImportPlan::new(&caller, &namespace, &form.yaml).await {
         Ok(plan) => plan,
-        Err(failure) if failure.status == StatusCode::UNPROCESSABLE_ENTITY => {
-            let mut response = render(&page(&caller, Some(failure.detail), form.yaml).await?);
-            *response.status_mut() = StatusCode::UNPROCESSABLE_ENTITY;
-            return Ok(response);
+        Err(failure) if failure.is_unprocessable() => {
+            let page = page(&caller, Some(failure.detail), form.yaml).await?;
+            return Ok(render_unprocessable(&page));
         }
         Err(failure) => return Err(failure),
     };

@@ -1,6 +1,5 @@
 //! Times in pages: UTC with the time zone named. A script shows them in the zone of the viewer.
 
-use axum::http::StatusCode;
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
@@ -25,7 +24,7 @@ impl PageTime {
         let time = time.and_then(|time| time.to_zoned(TimeZone::UTC));
         let expected = "Expected a time in UTC such as 2026-12-31T18:00.";
         time.map(|time| Self(time.timestamp().as_microsecond()))
-            .map_err(|_| PageFailure::new(StatusCode::UNPROCESSABLE_ENTITY, expected))
+            .map_err(|_| PageFailure::unprocessable(expected))
     }
 
     /// The text of a field: `2026-11-23T14:03`.
