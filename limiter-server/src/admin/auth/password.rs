@@ -6,12 +6,13 @@
 //! sign-in with an unknown name computes as one with a wrong password, so the time reveals no
 //! names.
 
-use std::sync::Arc;
+use std::cell::RefCell;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use argon2::Argon2;
-use argon2::password_hash::phc::PasswordHash;
-use argon2::password_hash::{PasswordHasher as _, PasswordVerifier as _};
+use argon2::password_hash::phc::{Output, ParamsString, PasswordHash, Salt};
+use argon2::password_hash::{self, CustomizedPasswordHasher, PasswordVerifier as _};
+use argon2::{Algorithm, Argon2, Block, Params, Version};
 use tokio::sync::{Semaphore, mpsc};
 
 use crate::priority;
@@ -31,6 +32,8 @@ const MAX_BYTES: usize = 1_024;
 #[derive(Clone, Debug)]
 pub struct Passwords {
     computations: Arc<Semaphore>,
+    /// The memory of earlier computations, at most [`MAX_COMPUTATIONS`].
+    memories: Arc<Mutex<Vec<Memory>>>,
     /// The hash of a random password, for names without an account.
     unknown: Arc<str>,
 }
@@ -51,10 +54,11 @@ impl Passwords {
     ///
     /// The reason as one message.
     pub fn new() -> Result<Self, String> {
-        let unknown = compute(crate::secret::random_id().as_bytes())?;
+        let unknown = Memory::default().compute(crate::secret::random_id().as_bytes())?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Ok(Self {
             computations: Arc::new(Semaphore::new(computations_at_once(processors))),
+            memories: Arc::default(),
             unknown: unknown.into(),
         })
     }
@@ -75,7 +79,7 @@ impl Passwords {
                 "expected a password of at most 1024 bytes",
             ));
         }
-        let computed = self.run(move || compute(password.as_bytes())).await?;
+        let computed = self.run(move |memory| memory.compute(password.as_bytes())).await?;
         computed.map_err(|_| PasswordError::Busy)
     }
 
@@ -91,7 +95,7 @@ impl Passwords {
         }
         let is_known = hash.is_some();
         let hash = hash.unwrap_or_else(|| self.unknown.to_string());
-        let matches = self.run(move || matches(password.as_bytes(), &hash)).await?;
+        let matches = self.run(move |memory| memory.matches(password.as_bytes(), &hash)).await?;
         Ok(matches && is_known)
     }
 
@@ -99,7 +103,7 @@ impl Passwords {
     /// control plane if they are busy for too long.
     async fn run<T: Send + 'static>(
         &self,
-        computation: impl Fn() -> T + Clone + Send + 'static,
+        computation: impl Fn(&Memory) -> T + Clone + Send + 'static,
     ) -> Result<T, PasswordError> {
         let acquire = Arc::clone(&self.computations).acquire_owned();
         let permit = tokio::time::timeout(MAX_WAIT, acquire).await;
@@ -107,10 +111,17 @@ impl Passwords {
         let (result, mut results) = mpsc::unbounded_channel();
         let start = |prepare: fn()| {
             let (computation, result, permit) = (computation.clone(), result.clone(), Arc::clone(&permit));
+            let memories = Arc::clone(&self.memories);
             let compute = move || {
                 prepare();
+                let lock = || memories.lock().unwrap_or_else(PoisonError::into_inner);
+                let memory = lock().pop().unwrap_or_default();
                 // The receiver is gone after the first result, or if the client has left.
-                let _ = result.send(computation());
+                let _ = result.send(computation(&memory));
+                let mut memories = lock();
+                if memories.len() < MAX_COMPUTATIONS {
+                    memories.push(memory);
+                }
                 drop(permit);
             };
             // A thread of its own, since no thread leaves the idle policy without privileges.
@@ -133,18 +144,57 @@ fn computations_at_once(processors: usize) -> usize {
     (processors / 2).clamp(1, MAX_COMPUTATIONS)
 }
 
-fn compute(password: &[u8]) -> Result<String, String> {
-    let mut salt = [0_u8; 16];
-    getrandom::fill(&mut salt)
-        .map_err(|error| format!("cannot read random numbers for a password: {error}"))?;
-    let hash = Argon2::default().hash_password_with_salt(password, &salt);
-    hash.map(|hash| hash.to_string())
-        .map_err(|error| format!("cannot hash a password: {error}"))
+/// The memory of a computation. It is kept, because the kernel would clear 19 MiB for each
+/// computation, and would interrupt the threads of decisions when they are returned.
+#[derive(Debug, Default)]
+struct Memory(RefCell<Vec<Block>>);
+
+impl Memory {
+    fn compute(&self, password: &[u8]) -> Result<String, String> {
+        let mut salt = [0_u8; 16];
+        getrandom::fill(&mut salt)
+            .map_err(|error| format!("cannot read random numbers for a password: {error}"))?;
+        let hash = self.hash_password_with_params(password, &salt, Params::default());
+        hash.map(|hash| hash.to_string())
+            .map_err(|error| format!("cannot hash a password: {error}"))
+    }
+
+    fn matches(&self, password: &[u8], hash: &str) -> bool {
+        let parsed = PasswordHash::new(hash);
+        parsed.is_ok_and(|hash| self.verify_password(password, &hash).is_ok())
+    }
 }
 
-fn matches(password: &[u8], hash: &str) -> bool {
-    let parsed = PasswordHash::new(hash);
-    parsed.is_ok_and(|hash| Argon2::default().verify_password(password, &hash).is_ok())
+impl CustomizedPasswordHasher<PasswordHash> for Memory {
+    type Params = Params;
+
+    fn hash_password_customized(
+        &self,
+        password: &[u8],
+        salt: &[u8],
+        algorithm: Option<&str>,
+        version: Option<u32>,
+        params: Params,
+    ) -> password_hash::Result<PasswordHash> {
+        let algorithm = algorithm.map(Algorithm::try_from).transpose()?.unwrap_or_default();
+        let version = version.map(Version::try_from).transpose()?.unwrap_or_default();
+        let mut output = vec![0; params.output_len().unwrap_or(Params::DEFAULT_OUTPUT_LEN)];
+        let mut memory = self.0.borrow_mut();
+        memory.resize(params.block_count(), Block::new());
+        Argon2::new(algorithm, version, params.clone()).hash_password_into_with_memory(
+            password,
+            salt,
+            &mut output,
+            &mut **memory,
+        )?;
+        Ok(PasswordHash {
+            algorithm: algorithm.ident(),
+            version: Some(version.into()),
+            params: ParamsString::try_from(&params)?,
+            salt: Some(Salt::new(salt)?),
+            hash: Some(Output::new(&output)?),
+        })
+    }
 }
 
 #[cfg(test)]
@@ -157,7 +207,7 @@ mod tests {
         let is_first = Arc::new(std::sync::atomic::AtomicBool::new(true));
         let (release, released) = std::sync::mpsc::channel::<()>();
         let released = Arc::new(std::sync::Mutex::new(released));
-        let computation = move || {
+        let computation = move |_: &Memory| {
             if is_first.swap(false, std::sync::atomic::Ordering::Relaxed) {
                 // Waits until the test ends.
                 let _ = released.lock().unwrap().recv();
