@@ -29,6 +29,10 @@ const ADAPTATION: Duration = Duration::from_secs(15);
 const STEADY: Duration = Duration::from_secs(20);
 /// The longest time for which assignments apply after the last one was sent.
 const EXPIRY: Duration = Duration::from_secs(11);
+/// The time after a reduction of the policy from which the bound of the new one holds alone.
+const REDUCTION: Duration = Duration::from_secs(13);
+/// The capacity and the rate per second after the reduction.
+const REDUCED: u32 = 400;
 
 /// Envoys with their sources of requests, and one meter of all of them. One fleet runs at a time,
 /// because the sources need the processors.
@@ -109,8 +113,13 @@ impl Fleet {
     }
 }
 
+/// The policy with this capacity and rate per second.
+fn policies(budget: u32) -> String {
+    POLICIES.replace("200", &budget.to_string())
+}
+
 fn nodes(count: usize, redis: &RedisServer) -> Vec<Server> {
-    let policies = POLICIES.replace("200", &BUDGET.to_string());
+    let policies = policies(BUDGET);
     let url = redis.url();
     (0..count)
         .map(|_| Server::with_policies(&policies, &["--redis", &url]))
@@ -158,6 +167,36 @@ fn budget_survives_the_end_of_an_envoy_a_node_and_redis() {
     redis.resume();
     fleet.phase("Redis answers again", &[800, 800, 0], 0.9);
     fleet.assert_within();
+}
+
+#[test]
+fn reduced_policy_applies_to_connected_envoys() {
+    let redis = RedisServer::start();
+    let nodes = nodes(2, &redis);
+    let mut fleet = Fleet::start(&nodes, 2, &[]);
+    fleet.phase("before the reduction", &[800, 800], 0.9);
+    fleet.assert_within();
+    fleet.meter = Meter::new();
+    for node in &nodes {
+        node.directory().write("policies.toml", &policies(REDUCED));
+        node.signal("HUP");
+    }
+    fleet.run(REDUCTION);
+    let (before, after) = (f64::from(BUDGET), f64::from(REDUCED));
+    let excess = fleet
+        .meter
+        .excess(after + before + before * EXPIRY.as_secs_f64(), after);
+    println!("at most {:.0} below the bound of the reduction", -excess);
+    assert!(excess <= 0.0, "{excess} above the bound of the reduction");
+    fleet.meter = Meter::new();
+    let (steady, _) = fleet.run(STEADY);
+    let excess = fleet.meter.excess(after, after);
+    println!(
+        "{steady:.0} of {after:.0}/s after the reduction, at most {:.0} below the bound",
+        -excess
+    );
+    assert!(excess <= 0.0, "{excess} above the new budget");
+    assert!(steady >= 0.9 * after, "{steady} of {after} per second");
 }
 
 #[test]

@@ -15,6 +15,9 @@ use crate::gateway::quota::shares::MicroRate;
 const RESERVE: u64 = 16;
 /// An assignment changes if its rate changes by more than one of this number.
 const TOLERANCE: u64 = 8;
+/// The tolerance for a holder above its demand while the demand of another one exceeds its rate,
+/// because the other one uses the difference.
+const CONTENDED_TOLERANCE: u64 = 16;
 /// The tolerance for a holder whose demand exceeds its rate, because it uses the permits of the new
 /// bucket, and for all holders above a reduced policy: 15/16 · 32/31 of the rate is less than the
 /// rate.
@@ -38,6 +41,18 @@ impl QuotaLedger {
     fn is_exceeded(&self) -> bool {
         let permits: u64 = self.holders.values().map(HolderState::permits).sum();
         self.rate() > self.budget.rate || permits > self.leasable().saturating_mul(MILLION)
+    }
+
+    /// The part by which the rate of a holder may differ from its share: one of this number.
+    fn tolerance(&self, holder: &HolderState) -> u64 {
+        let is_limited = |holder: &HolderState| holder.demand > holder.bucket.rate();
+        if is_limited(holder) {
+            SMALL_TOLERANCE
+        } else if self.holders.values().any(is_limited) {
+            CONTENDED_TOLERANCE
+        } else {
+            TOLERANCE
+        }
     }
 
     /// The permits of the bucket for a rate.
@@ -83,11 +98,7 @@ impl QuotaLedger {
         // bucket that was assigned when few permits were stored grows later.
         let is_near = |known: &HolderState| {
             let is_small = u64::from(known.bucket.max_tokens) < permits / 2 && permits <= self.stored();
-            let tolerance = match known.demand > current {
-                true => SMALL_TOLERANCE,
-                false => TOLERANCE,
-            };
-            target.abs_diff(current) <= current / tolerance && !is_small
+            target.abs_diff(current) <= current / self.tolerance(known) && !is_small
         };
         if !must_change && known.is_some_and(is_near) {
             return None;
