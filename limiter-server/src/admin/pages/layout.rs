@@ -5,7 +5,8 @@ use crate::admin::pages::caller::PageCaller;
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::links;
 use crate::admin::pages::overlays::{self, SuspensionView};
-use crate::admin::pages::views::{NamespaceListView, NamespaceView, StatusView};
+use crate::admin::pages::status_views::StatusView;
+use crate::admin::pages::views::{NamespaceListView, NamespaceView};
 
 /// A section of the pages of an environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,16 +13,16 @@ use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, NavLink, Section, count};
 use crate::admin::pages::overlays::{BlockView, blocks_of_policy};
 use crate::admin::pages::plot::{HOURS, PlotRange, PlotView, RANGES};
-use crate::admin::pages::policy_fields::{PolicyFields, QuotaFields};
+use crate::admin::pages::policy_fields::PolicyFields;
 use crate::admin::pages::policy_list::read;
 use crate::admin::pages::policy_mode::PolicyMode;
 use crate::admin::pages::proposals;
+use crate::admin::pages::quota_fields::QuotaFields;
 use crate::admin::pages::revisions::DocumentRevisions;
+use crate::admin::pages::status_views::{SubscriberListView, SubscriberView};
 use crate::admin::pages::time::PageTime;
 use crate::admin::pages::trials::{self, TrialView};
-use crate::admin::pages::views::{
-    PolicyView, ProposalView, RevisionView, SubscriberListView, SubscriberView,
-};
+use crate::admin::pages::views::{PolicyView, ProposalView, RevisionView};
 use crate::admin::pages::{links, render, see};
 use crate::admin::permissions::{ALL_APPS, AdminAction};
 use crate::store::now_micros;

@@ -11,8 +11,8 @@ use crate::admin::pages::caller::PageCaller;
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, Section, count};
 use crate::admin::pages::quota_streams::AssignmentsView;
+use crate::admin::pages::status_views::{LibraryUsageView, StatusView, SubscriberListView, SubscriberView};
 use crate::admin::pages::time::PageTime;
-use crate::admin::pages::views::{LibraryUsageView, StatusView, SubscriberListView, SubscriberView};
 use crate::admin::pages::{links, render, see};
 
 /// A node that was not seen for this time has probably ended.
