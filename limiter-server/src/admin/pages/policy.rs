@@ -142,6 +142,13 @@ impl PolicyLinks {
     }
 }
 
+impl PolicyTemplate {
+    /// The other proposals that an approval closes, as a sentence.
+    fn closed_by_approval(&self, approved: &ProposalView) -> Option<String> {
+        proposals::closed_by_approval(&self.proposals, approved)
+    }
+}
+
 pub(super) async fn show(
     caller: PageCaller,
     Path((environment, name)): Path<(String, String)>,
