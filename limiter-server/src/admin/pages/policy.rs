@@ -6,11 +6,12 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Deserialize;
 
+use crate::admin::numbers::{count, grouped};
 use crate::admin::pages::activity::KeyTables;
 use crate::admin::pages::caller::PageCaller;
 use crate::admin::pages::ends::{OfferedEnd, offered_durations};
 use crate::admin::pages::failure::PageFailure;
-use crate::admin::pages::layout::{Layout, NavLink, Section, count};
+use crate::admin::pages::layout::{Layout, NavLink, Section};
 use crate::admin::pages::overlays::{BlockView, blocks_of_policy};
 use crate::admin::pages::plot::{HOURS, PlotRange, PlotView, RANGES};
 use crate::admin::pages::policy_fields::PolicyFields;
@@ -248,5 +249,5 @@ async fn reach(
     let concerned: Vec<_> = list.subscribers.iter().filter(is_concerned).collect();
     let adopted = concerned.iter().filter(|of| of.revision >= published).count();
     let all = concerned.len();
-    (all > 0).then(|| format!("{adopted} of {}", count(all, "replica")))
+    (all > 0).then(|| format!("{} of {}", grouped(adopted), count(all, "replica")))
 }

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::Map;
 use toml::{Table, Value};
 
+use crate::admin::numbers::grouped;
 use crate::admin::pages::failure::PageFailure;
 
 /// The fields of the form.
@@ -159,10 +160,11 @@ impl PolicyFields {
 
     /// `200 per 1m, bursts of 20`.
     pub(super) fn short_sentence(&self) -> String {
+        let requests = grouped(&self.requests);
         match (self.per.as_str(), self.burst.as_str()) {
-            ("", _) => format!("{} in progress", self.requests),
-            (per, "") => format!("{} in {per}", self.requests),
-            (per, burst) => format!("{} per {per}, bursts of {burst}", self.requests),
+            ("", _) => format!("{requests} in progress"),
+            (per, "") => format!("{requests} in {per}"),
+            (per, burst) => format!("{requests} per {per}, bursts of {}", grouped(burst)),
         }
     }
 

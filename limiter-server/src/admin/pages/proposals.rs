@@ -1,9 +1,9 @@
 //! Open proposals. A change of the policy closes them, because a proposal replaces the revision
 //! that its author read; the forms of such changes state it.
 
+use crate::admin::numbers::count;
 use crate::admin::pages::caller::PageCaller;
 use crate::admin::pages::failure::PageFailure;
-use crate::admin::pages::layout::count;
 use crate::admin::pages::links;
 use crate::admin::pages::views::{PolicyView, ProposalListView, ProposalView};
 

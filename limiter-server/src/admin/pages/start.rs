@@ -7,6 +7,7 @@ use axum::response::Response;
 use serde::Deserialize;
 use serde_json::json;
 
+use crate::admin::numbers::grouped;
 use crate::admin::pages::caller::{PageCaller, PageForm};
 use crate::admin::pages::diff::{DiffLine, diff_lines};
 use crate::admin::pages::failure::PageFailure;

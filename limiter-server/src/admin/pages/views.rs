@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use crate::admin::numbers::grouped;
 use crate::admin::pages::publication;
 use crate::admin::pages::time::PageTime;
 use crate::admin::sentence::sentence;
@@ -196,8 +197,12 @@ pub(super) struct NamespaceListView {
 impl BoundsView {
     /// The bounds as one sentence.
     pub(super) fn text(&self) -> String {
-        let capacities = [self.min_capacity, self.max_capacity].map(|of| of.map(|number| number.to_string()));
-        let rates = [self.min_rate.clone(), self.max_rate.clone()];
+        let capacities = [self.min_capacity, self.max_capacity].map(|of| of.map(grouped));
+        let rate = |text: &String| match text.split_once('/') {
+            Some((number, per)) => format!("{}/{per}", grouped(number)),
+            None => grouped(text),
+        };
+        let rates = [&self.min_rate, &self.max_rate].map(|of| of.as_ref().map(rate));
         let range = |name: &str, [min, max]: [Option<String>; 2]| match (min, max) {
             (None, None) => format!("any {name}"),
             (Some(min), None) => format!("{name} from {min}"),
