@@ -378,6 +378,7 @@ on_every_store! {
         block_denies_its_keys_under_every_policy
         block_of_a_part_denies_keys_with_the_declared_part
         key_list_entry_does_not_match_after_its_end
+        key_list_entry_of_concurrency_does_not_match_after_its_end
     ;
     trials:
         trial_is_decided_beside_the_policy

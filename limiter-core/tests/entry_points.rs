@@ -1,10 +1,11 @@
 //! Every entry point returns the same decision.
 //!
 //! A table of conditions (enforced, shadow, off, suspensions, blocks, key lists, penalty, trial
-//! values, ended entries and quotas, unknown policy) defines one result for each situation. Every
-//! entry point must return this result, in process and with Redis; the conditions with overlays
-//! also on a cluster. With Redis, an earlier denial has filled the deny cache, so an entry
-//! point that reads the cache before it evaluates the condition fails.
+//! values, entries and quotas before and after their end, unknown policy) defines one result for
+//! each situation. Every entry point must return this result, in process, with Redis and on a
+//! cluster. With Redis, an earlier denial has filled the deny cache, so an entry point that reads
+//! the cache before it evaluates the condition fails. Trial values must not change the result, and
+//! each charged call must be decided with them and counted.
 //!
 //! To add an entry point, add a variant to [`entry::Entry`]. To add a condition, add a row to
 //! [`condition::CONDITIONS`].
@@ -16,6 +17,8 @@ mod support;
 mod answer;
 #[path = "entry_points/condition.rs"]
 mod condition;
+#[path = "entry_points/end.rs"]
+mod end;
 #[path = "entry_points/entry.rs"]
 mod entry;
 #[path = "entry_points/layer.rs"]
@@ -27,11 +30,12 @@ mod settling;
 
 use limiter_core::registry::{OnUnknownPolicy, PolicyRegistry, SuspensionMode};
 use limiter_core::usage::{UsageCell, UsageCursor, UsageReporting};
-use limiter_core::{Enforcement, Key, LimitRequest, Limiter, ManualClock};
+use limiter_core::{Enforcement, Key, LimitRequest, Limiter, ManualClock, Policy};
 use limiter_testing::{RedisCluster, RedisServer};
 
 use answer::Answer;
-use condition::{CONDITIONS, Condition, End, Situation};
+use condition::{CONDITIONS, Condition, Situation};
+use end::{End, TRIAL_QUOTA};
 use entry::{ENTRIES, Entry};
 use overlay::{APP, Overlay, remove_overlays};
 use settling::Settling;
@@ -66,6 +70,7 @@ fn limiter(store: Store, condition: &Condition) -> Limiter {
         Store::Cluster => {
             let builder = Limiter::redis_cluster(RedisCluster::shared().urls()).namespace(namespace());
             let builder = builder.clock(&clock).registry(&registry).app(APP);
+            let builder = builder.usage(UsageReporting::Counts);
             builder.on_unknown_policy(on_unknown_policy).build().unwrap()
         }
     }
@@ -78,6 +83,9 @@ async fn prepare(limits: &Limiter, condition: &Condition, situation: Situation, 
     let (first, second) = (condition.before("p"), condition.before("q"));
     for policy in [&first, &second] {
         limits.reset(policy, key).await.unwrap();
+    }
+    if let Some((trial, _)) = condition.policy("p").trial() {
+        limits.reset(trial, key).await.unwrap();
     }
     if situation == Situation::UsedUp {
         assert!(limits.check(&first, key).cost(QUOTA).await.unwrap().is_allowed());
@@ -96,7 +104,7 @@ fn apply(limits: &Limiter, condition: &Condition, key: &Key<'_>) {
         match condition.on_unknown_policy {
             None => {
                 registry.set(condition.policy(name));
-                if let Some(quota) = condition.key_override(name, key) {
+                if let Some(quota) = condition.end.and_then(|end| end.key_override(name, key)) {
                     registry.set_override(quota).unwrap();
                 }
             }
@@ -127,14 +135,20 @@ async fn differences(store: Store, conditions: impl Iterator<Item = &Condition>)
                     prepare(&limits, condition, situation, &key).await;
                     apply(&limits, condition, &key);
                     let answer = entry.call(&limits, condition, &key, cost).await;
-                    let expected = condition.answer(situation, cost);
-                    let left = left(&limits, &key).await;
-                    let charged = entry.charges() && condition.charges(situation, cost);
-                    let expected_left = condition::left(situation) - u64::from(charged);
+                    let quota = entry.quota(condition);
+                    let expected = condition.answer(situation, cost, quota);
+                    let left = left(&limits, condition, &key).await;
+                    let of_policy = match entry.charges() {
+                        true => condition.left_after(situation, cost, quota),
+                        false => condition::left(situation),
+                    };
+                    let is_charged_in_trial = entry.trial(condition, cost) == Some(true);
+                    let of_trial = TRIAL_QUOTA - u64::from(is_charged_in_trial);
+                    let expected_left = (of_policy, left.1.map(|_| of_trial));
                     if !answer.agrees_with(&expected) || left != expected_left {
                         differences.push(format!(
-                            "{condition} {situation:?} cost {cost}: {entry:?} answers {answer:?} with {left} left, expected \
-                             {expected:?} with {expected_left} left"
+                            "{condition} {situation:?} cost {cost}: {entry:?} answers {answer:?} with {left:?} left, expected \
+                             {expected:?} with {expected_left:?} left"
                         ));
                     }
                 }
@@ -144,12 +158,16 @@ async fn differences(store: Store, conditions: impl Iterator<Item = &Condition>)
     differences
 }
 
-/// Returns the remaining permits of the policy, regardless of the condition.
-async fn left(limits: &Limiter, key: &Key<'_>) -> u64 {
+/// Returns the remaining permits of the policy and of its trial, regardless of the condition.
+async fn left(limits: &Limiter, condition: &Condition, key: &Key<'_>) -> (u64, Option<u64>) {
     limits.set_enforcement(Enforcement::Enforce);
     remove_overlays(limits.registry());
-    let plain = condition::plain("p");
-    limits.peek(&plain, key).cost(0).await.unwrap().remaining()
+    let left_of = async |policy: &Policy| limits.peek(policy, key).cost(0).await.unwrap().remaining();
+    let of_trial = match condition.policy("p").trial() {
+        Some((trial, _)) => Some(left_of(trial).await),
+        None => None,
+    };
+    (left_of(&condition::plain("p")).await, of_trial)
 }
 
 #[tokio::test]
@@ -163,44 +181,64 @@ async fn entry_points_agree_on_redis() {
 }
 
 #[tokio::test]
-async fn entry_points_agree_on_a_cluster_about_overlays() {
-    let overlays = CONDITIONS.iter().filter(|condition| condition.overlay.is_some());
-    fail_on(&differences(Store::Cluster, overlays).await);
+async fn entry_points_agree_on_a_cluster() {
+    fail_on(&differences(Store::Cluster, CONDITIONS.iter()).await);
 }
 
-/// Each call is counted once in the usage of its policy, by its result; a peek is not counted.
-#[tokio::test]
-async fn entry_points_count_each_call_once() {
-    let mut differences = Vec::new();
-    for condition in CONDITIONS {
-        let entries = ENTRIES.iter().filter(|entry| entry.applies_to(condition));
-        for (number, entry) in entries.enumerate() {
-            let limits = limiter(Store::Redis, condition);
-            let mut expected = UsageCell::default();
-            for situation in [Situation::Fresh, Situation::UsedUp] {
-                for cost in [1, ABOVE_QUOTA] {
-                    let key = entry.key(format!("{number} {situation:?} {cost}"));
-                    prepare(&limits, condition, situation, &key).await;
-                    if situation == Situation::UsedUp {
-                        expected.allowed += 1;
-                        expected.denied += 2 * u64::from(condition::DENIALS);
-                    }
-                    apply(&limits, condition, &key);
-                    let _ = entry.call(&limits, condition, &key, cost).await;
-                    if entry.charges() {
-                        condition.answer(situation, cost).count(&mut expected);
-                    }
-                }
+/// The counts of the policy `p` that are reported, and those that the table expects.
+async fn counts(
+    store: Store,
+    condition: &Condition,
+    (number, entry): (usize, &Entry),
+) -> (UsageCell, UsageCell) {
+    let limits = limiter(store, condition);
+    let mut expected = UsageCell::default();
+    for situation in [Situation::Fresh, Situation::UsedUp] {
+        for cost in [1, ABOVE_QUOTA] {
+            let key = entry.key(format!("{number} {situation:?} {cost}"));
+            prepare(&limits, condition, situation, &key).await;
+            if situation == Situation::UsedUp {
+                expected.allowed += 1;
+                expected.denied += 2 * u64::from(condition::DENIALS);
             }
-            limits.shutdown(PATIENT).await;
-            let usage = limits.fleet_usage().unwrap();
-            let minutes = usage.changed_minutes(&mut UsageCursor::default()).await.unwrap();
-            let cells = minutes.into_iter().flat_map(|minute| minute.cells);
-            let actual = cells
-                .into_iter()
-                .find(|cell| cell.policy == "p")
-                .unwrap_or_default();
-            let shown = |cell: &UsageCell| [cell.allowed, cell.denied, cell.would_deny, cell.failed];
+            apply(&limits, condition, &key);
+            let _ = entry.call(&limits, condition, &key, cost).await;
+            if entry.charges() {
+                let answer = condition.answer(situation, cost, entry.quota(condition));
+                answer.count(&mut expected);
+            }
+            match entry.trial(condition, cost) {
+                Some(true) => expected.trial_allowed += 1,
+                Some(false) => expected.trial_denied += 1,
+                None => {}
+            }
+        }
+    }
+    limits.shutdown(PATIENT).await;
+    let usage = limits.fleet_usage().unwrap();
+    let minutes = usage.changed_minutes(&mut UsageCursor::default()).await.unwrap();
+    let mut cells = minutes.into_iter().flat_map(|minute| minute.cells);
+    (
+        cells.find(|cell| cell.policy == "p").unwrap_or_default(),
+        expected,
+    )
+}
+
+/// Each call is counted once in the usage of its policy, by its result, and once by the result of
+/// its trial; a peek is not counted.
+async fn wrong_counts(store: Store, conditions: impl Iterator<Item = &Condition>) -> Vec<String> {
+    let shown = |cell: &UsageCell| {
+        let of_calls = [cell.allowed, cell.denied, cell.would_deny, cell.failed];
+        (of_calls, [cell.trial_allowed, cell.trial_denied])
+    };
+    let mut differences = Vec::new();
+    for condition in conditions {
+        let entries = ENTRIES
+            .iter()
+            .enumerate()
+            .filter(|(_, entry)| entry.applies_to(condition));
+        for (number, entry) in entries {
+            let (actual, expected) = counts(store, condition, (number, entry)).await;
             if shown(&actual) != shown(&expected) {
                 differences.push(format!(
                     "{condition}: {entry:?} has {actual:?}, expected {expected:?}"
@@ -208,7 +246,18 @@ async fn entry_points_count_each_call_once() {
             }
         }
     }
-    fail_on(&differences);
+    differences
+}
+
+#[tokio::test]
+async fn entry_points_count_each_call_once() {
+    fail_on(&wrong_counts(Store::Redis, CONDITIONS.iter()).await);
+}
+
+#[tokio::test]
+async fn entry_points_count_each_trial_on_a_cluster() {
+    let tried = |condition: &&Condition| condition.end == Some(End::LaterTrial);
+    fail_on(&wrong_counts(Store::Cluster, CONDITIONS.iter().filter(tried)).await);
 }
 
 fn fail_on(differences: &[String]) {
@@ -224,7 +273,7 @@ fn fail_on(differences: &[String]) {
 /// A refund and a later charge have an effect where a decision charges, and nowhere else.
 #[tokio::test]
 async fn refunds_and_charges_follow_the_condition_of_decisions() {
-    for store in [Store::InProcess, Store::Redis] {
+    for store in [Store::InProcess, Store::Redis, Store::Cluster] {
         for condition in CONDITIONS {
             let limits = limiter(store, condition);
             for settling in Settling::ALL
@@ -243,7 +292,11 @@ async fn refunds_and_charges_follow_the_condition_of_decisions() {
                         (true, true) => QUOTA,
                         (true, false) => 0,
                     };
-                    let left = left(&limits, &key).await;
+                    let (left, of_trial) = left(&limits, condition, &key).await;
+                    assert!(
+                        of_trial.is_none_or(|left| left == TRIAL_QUOTA),
+                        "{store:?} {settling:?}"
+                    );
                     assert_eq!(left, expected, "{store:?} {condition} {settling:?} cost {cost}");
                 }
             }
@@ -285,8 +338,8 @@ fn table_has_every_condition() {
         Some(Overlay::Expired(_))
     )));
     assert!(has(|condition| condition.overlay == Some(Overlay::Blocked)));
-    for end in [End::LaterEntries, End::PastEntries, End::PastQuota, End::Trial] {
-        assert!(CONDITIONS.iter().any(|condition| condition.end == Some(end)));
+    for end in End::ALL {
+        assert!(CONDITIONS.iter().any(|condition| condition.end == Some(*end)));
     }
     assert!(ENTRIES.iter().any(Entry::charges) && !ENTRIES.iter().all(Entry::charges));
     assert_ne!(Answer::NeverFits, Answer::Forbidden);

@@ -9,6 +9,7 @@ pub mod auth;
 pub mod bounds;
 pub mod edit;
 mod entity_tag;
+mod numbers;
 mod outage;
 pub mod pages;
 pub mod permissions;

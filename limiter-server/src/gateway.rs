@@ -16,6 +16,7 @@ pub mod quota;
 pub mod readiness;
 pub mod resp;
 pub mod rules;
+pub mod served_revision;
 pub mod unmatched;
 
 use std::net::IpAddr;
@@ -32,6 +33,7 @@ use crate::gateway::policies::PreparedPolicies;
 use crate::gateway::quota::service::QuotaService;
 use crate::gateway::readiness::Readiness;
 use crate::gateway::resp::ThrottlePolicies;
+use crate::gateway::served_revision::ServedRevision;
 use crate::gateway::unmatched::UnmatchedDescriptors;
 use crate::secret::fingerprint::KeyFingerprints;
 use crate::settings::{EnvoySettings, ExplanationSettings, ForwardingProxies, ListenerLimits, Settings};
@@ -48,6 +50,7 @@ struct Shared {
     limits: ListenerLimits,
     allowed_hosts: Vec<String>,
     readiness: Readiness,
+    revision: ServedRevision,
     node: String,
     namespace: String,
     envoy: EnvoySettings,
@@ -70,6 +73,7 @@ impl Gateway {
         Self(Arc::new(Shared {
             #[cfg(feature = "rlqs")]
             quota: QuotaService::new(limiter.clone()),
+            revision: ServedRevision::new(limiter.registry().clone()),
             limiter,
             access: settings.access.clone(),
             admission: Admission::new(&settings.limits),
@@ -134,6 +138,12 @@ impl Gateway {
     #[must_use]
     pub fn readiness(&self) -> &Readiness {
         &self.0.readiness
+    }
+
+    /// The revision of the policies in force.
+    #[must_use]
+    pub fn served_revision(&self) -> &ServedRevision {
+        &self.0.revision
     }
 
     /// The name of this node in explanations.

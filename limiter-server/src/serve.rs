@@ -2,7 +2,8 @@
 //!
 //! The order of a start: metrics, policies, limiter, listeners. The order of an end: health checks
 //! report "not serving", listeners close, requests in flight finish, the limiter returns its
-//! leases. The end takes at most [`Settings::drain`].
+//! leases. The end takes at most [`Settings::drain`], also when a request does not finish. Tests:
+//! `tests/lifecycle.rs`.
 
 mod cache;
 mod clients;
@@ -13,7 +14,7 @@ pub(crate) mod policies;
 mod signals;
 mod tokens;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::sync::watch;
@@ -56,6 +57,9 @@ pub(crate) fn run_with(
     runtime.block_on(serve(settings, metrics, usage, on_start))
 }
 
+/// The longest time at the end of [`Settings::drain`] that is kept for the return of leases, which
+/// one unfinished request would prevent otherwise.
+const RETURN_TIME: Duration = Duration::from_secs(1);
 /// The buckets of `limiter_decision_seconds`.
 const SECONDS: [f64; 8] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1];
 /// The buckets of `limiter_batch_requests`.
@@ -108,10 +112,9 @@ async fn serve(
     policies::subscribe(
         &limiter,
         control::namespace(&settings.store),
-        (&readiness, source.is_cached()),
+        (&readiness, source.cached().is_some()),
     );
     if let Some(directory) = &settings.state_dir {
-        tokio::spawn(cache::follow(directory.clone(), limiter.registry().clone()));
         tokens::cache(&settings.access, directory);
     }
     if let Ok(registry) = limiter.redis_registry() {
@@ -127,6 +130,12 @@ async fn serve(
     let (end, ended) = watch::channel(false);
     let gateway = Gateway::new(limiter.clone(), settings, readiness.clone());
     share_fingerprints(settings, &gateway);
+    if let Some(cached) = source.cached() {
+        gateway.served_revision().restore(cached);
+    }
+    if let Some(directory) = &settings.state_dir {
+        tokio::spawn(cache::follow(directory.clone(), gateway.served_revision().clone()));
+    }
     let mut servers = tokio::task::JoinSet::new();
     let mut addresses = match settings.role {
         ProcessRole::Admin => Vec::new(),
@@ -167,7 +176,9 @@ async fn serve(
             control.join().await;
         }
     };
-    if tokio::time::timeout(settings.drain, drained).await.is_err() {
+    let kept = RETURN_TIME.min(settings.drain / 5);
+    let finished = tokio::time::timeout(settings.drain.saturating_sub(kept), drained).await;
+    if finished.is_err() {
         tracing::warn!("requests were still in flight at the end of the drain time");
     }
     limiter
@@ -279,7 +290,7 @@ async fn control_failure(control: &mut Option<ControlHandle>) -> String {
 /// Folds the samples of histograms, which otherwise grow until the next scrape.
 async fn run_upkeep(metrics: PrometheusHandle) {
     loop {
-        tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
         metrics.run_upkeep();
     }
 }

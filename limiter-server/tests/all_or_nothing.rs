@@ -1,5 +1,5 @@
-//! A denied request of Envoy changes no limit, whatever denies it, and a request without an answer
-//! keeps no charge.
+//! A denied request changes no limit, whatever denies it, and a request without an answer keeps no
+//! charge. Limits that share a tag need one script.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -12,11 +12,13 @@ mod support;
 
 use limiter_server::gateway::envoy::messages::{Code, RateLimitDescriptor, Unit};
 use limiter_testing::RedisServer;
+use serde_json::json;
 use support::access::TOKEN;
+use support::calls::{limit, post, remaining};
 use support::descriptors::{DescriptorExt as _, codes, descriptor, request};
 use support::rls::RlsClient;
 use support::server::{Server, wait_until};
-use support::stores::{PATIENT, in_process, on_redis};
+use support::stores::{PATIENT, in_process, on_each_store, on_redis};
 
 const POLICIES: &str = r#"
 [policy.calls]
@@ -48,10 +50,33 @@ match = ["narrow"]
 policy = "narrow"
 "#;
 
+/// The largest number of limits of one atomic decision.
+const ATOMIC: usize = 16;
+
+/// The policies `limit0` to `limit15`. The descriptors `grouped0` to `grouped15` share a tag; those
+/// of `separate0` to `separate15` have a tag for each value.
+fn numbered_policies() -> String {
+    let policies = (0..ATOMIC).map(|number| {
+        format!(
+            "[policy.limit{number}]\nalgorithm = 'sliding_window'\nlimit = 10\nwindow = '1h'\n\
+             [[rule]]\nmatch = ['grouped{number}']\npolicy = 'limit{number}'\ngroup = 'all'\n\
+             [[rule]]\nmatch = ['separate{number}']\npolicy = 'limit{number}'\n"
+        )
+    });
+    policies.collect()
+}
+
 /// A server with the arguments of a store.
 fn start(store: &[&str]) -> Server {
     let args = ["--unmatched", "deny", "--override-domains", "edge"];
-    Server::with_token(POLICIES, &[&args, &PATIENT[..], store].concat())
+    let policies = format!("{POLICIES}{}", numbered_policies());
+    Server::with_token(&policies, &[&args, &PATIENT[..], store].concat())
+}
+
+/// A descriptor for each numbered policy.
+fn numbered(kind: &str, count: usize, value: &str) -> Vec<RateLimitDescriptor> {
+    let each = (0..count).map(|number| descriptor(&format!("{kind}{number}"), &format!("{value}-{number}")));
+    each.collect()
 }
 
 /// A client of a server whose store answers.
@@ -167,4 +192,78 @@ fn failed_settlement_refunds_the_charges() {
         || lefts() == [10; 3],
         || format!("{:?}: {}", lefts(), server.log()),
     );
+}
+
+#[test]
+fn denied_limit_of_sixteen_changes_no_other_limit() {
+    on_each_store(start, |server| {
+        let client = client_of(server);
+        for (kind, denied) in [("grouped", 0), ("grouped", 15), ("separate", 0), ("separate", 7)] {
+            let value = format!("after-{denied}");
+            let descriptors = numbered(kind, ATOMIC, &value);
+            let used = descriptors[denied].clone().hits(10);
+            assert_eq!(codes_of(&client, &[used]), [Code::Ok]);
+            let mut expected = [Code::Ok; ATOMIC];
+            expected[denied] = Code::OverLimit;
+            assert_eq!(codes_of(&client, &descriptors), expected, "{kind} {denied}");
+            for number in (0..ATOMIC).filter(|number| *number != denied) {
+                let (key, value) = (format!("{kind}{number}"), format!("{value}-{number}"));
+                assert_eq!(left(&client, &key, &value), 10, "{kind} {denied}: {number}");
+            }
+        }
+        // Over HTTP, limits with one key are an atomic set.
+        for (name, denied) in [("one", 15), ("several", 7)] {
+            let key = |number: usize| match name {
+                "one" => name.to_owned(),
+                _ => format!("{name}-{number}"),
+            };
+            let policy = |number| format!("limit{number}");
+            let used = post(server, "/v1/check", &limit(&policy(denied), &key(denied), 10));
+            assert_eq!(used.status, 200, "{}", used.body);
+            let limits: Vec<_> = (0..ATOMIC)
+                .map(|number| limit(&policy(number), &key(number), 1))
+                .collect();
+            let refused = post(server, "/v1/check", &json!({ "limits": limits }));
+            assert_eq!(refused.status, 429, "{}", refused.body);
+            assert_eq!(refused.json()["policy"], policy(denied), "{}", refused.body);
+            for number in (0..ATOMIC).filter(|number| *number != denied) {
+                let left = remaining(server, &policy(number), &key(number));
+                assert_eq!(left, 10, "{name} {denied}: {number}");
+            }
+        }
+    });
+}
+
+/// The number of scripts that Redis has executed.
+fn scripts(redis: &RedisServer) -> u64 {
+    let statistics = redis.command(&["INFO", "commandstats"]).text();
+    let calls = statistics.lines().filter_map(|line| {
+        let (command, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+        let is_script = ["eval", "evalsha", "fcall"].contains(&command);
+        let (calls, _) = rest.split_once(',')?;
+        is_script.then(|| calls.parse::<u64>().expect("a number"))
+    });
+    calls.sum()
+}
+
+#[test]
+fn limits_with_one_tag_need_one_script() {
+    const CALLS: u64 = 20;
+    const LIMITS: usize = 8;
+    let redis = RedisServer::start();
+    let server = start(&["--redis", &redis.url()]);
+    let client = client_of(&server);
+    let scripts_of = |kind: &str| {
+        let before = scripts(&redis);
+        for call in 0..CALLS {
+            let descriptors = numbered(kind, LIMITS, &call.to_string());
+            assert_eq!(codes_of(&client, &descriptors), [Code::Ok; LIMITS]);
+        }
+        scripts(&redis) - before
+    };
+    let (grouped, separate) = (scripts_of("grouped"), scripts_of("separate"));
+    // The server can execute further scripts in the background.
+    assert!((CALLS..2 * CALLS).contains(&grouped), "{grouped} scripts");
+    let each = CALLS * u64::try_from(LIMITS).unwrap();
+    assert!((each..each + CALLS).contains(&separate), "{separate} scripts");
 }

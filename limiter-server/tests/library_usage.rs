@@ -12,7 +12,7 @@ mod support;
 use std::time::Duration;
 
 use limiter_core::usage::UsageReporting;
-use limiter_core::{Limiter, ManualClock, Policy};
+use limiter_core::{Limiter, ManualClock, Policy, Timestamp};
 use limiter_server::library_usage::LibraryUsageFold;
 use limiter_server::store::{LibraryUsage, Store, UsageKind, UsageSpan, UsageTotals};
 use limiter_testing::RedisServer;
@@ -25,10 +25,14 @@ use support::server::{Directory, Server, wait_until};
 
 const PATIENT: Duration = Duration::from_secs(20);
 
-/// A policy that denies all calls of a key but the first.
+/// A policy that denies all calls of a key but the first, and a trial that denies all but two.
 fn search() -> Policy {
-    let policy = Policy::token_bucket("search").capacity(1).rate("1/h");
-    policy.deadline(PATIENT).build().unwrap()
+    let sized = |capacity: u32| Policy::token_bucket("search").capacity(capacity).rate("1/h");
+    let policy = sized(1).deadline(PATIENT).build().unwrap();
+    let end_of_2099 = Timestamp::from_micros(4_102_444_800_000_000);
+    policy
+        .with_trial(&sized(2).build().unwrap(), end_of_2099)
+        .unwrap()
 }
 
 /// Makes calls in a process of an app, which reports and ends.
@@ -91,6 +95,12 @@ async fn usage_is_recorded_once(url: &str) {
         fold.record_hours().await.unwrap();
     }
     assert_eq!(read(UsageSpan::Hour).await, expected);
+    for span in [UsageSpan::Minute, UsageSpan::Hour] {
+        let of_trial = store.usage_sum(("prod", "search"), UsageKind::Trial, span, (0, i64::MAX));
+        let of_trial = of_trial.await.unwrap();
+        // Four calls of `ann` and two of `bob`.
+        assert_eq!((of_trial.allowed, of_trial.denied), (4, 2), "{span:?}");
+    }
     let points = store.usage(
         ("prod", "search"),
         UsageKind::Policy,
@@ -138,9 +148,8 @@ async fn failed_pass_is_repeated() {
     assert_eq!(usage.await.unwrap(), [row("shop", 1, 1)]);
 }
 
-#[test]
-fn pages_show_usage_of_library_processes() {
-    let redis = RedisServer::start();
+/// A server whose namespace `prod` has its registry in Redis, and its administrator.
+fn with_registry(redis: &RedisServer) -> (Server, AdminClient) {
     let directory = Directory::new();
     let database = format!("sqlite:{}", directory.path().join("limiter.db").display());
     let settings = format!(
@@ -154,6 +163,13 @@ fn pages_show_usage_of_library_processes() {
         || server.log(),
     );
     let root = AdminClient::set_up(&server);
+    (server, root)
+}
+
+#[test]
+fn pages_show_usage_of_library_processes() {
+    let redis = RedisServer::start();
+    let (server, root) = with_registry(&redis);
     let body = json!({ "toml": policy_of_all("search", 1) });
     let saved = root.send(
         "PUT",
@@ -202,4 +218,62 @@ fn pages_show_usage_of_library_processes() {
         let body = browser.get(page).body;
         assert!(body.contains(expected), "{page}: {expected}\n{body}");
     }
+}
+
+/// A program reads the trial from the registry. Its calls are compared by the API and by the pages.
+#[test]
+fn trial_in_library_processes_is_compared_with_the_policy() {
+    const POLICY: &str = "/namespaces/prod/policies/search";
+    let redis = RedisServer::start();
+    let (server, root) = with_registry(&redis);
+    let toml = format!("{}deadline = '20s'\n", policy_of_all("search", 3));
+    let saved = root.send("PUT", POLICY, &[("if-none-match", "*")], &json!({ "toml": toml }));
+    assert_eq!(saved.status, 200, "{}", saved.body);
+    let numbers = json!({ "capacity": 1, "rate": "1/h", "for_seconds": 3_600 });
+    let started = root.send("PUT", &format!("{POLICY}/trial"), &[("if-match", "1")], &numbers);
+    assert_eq!(started.status, 200, "{}", started.body);
+
+    block_on(async {
+        let builder = Limiter::redis(redis.url()).namespace("prod").app("shop");
+        let limits = builder.usage(UsageReporting::Counts).build().unwrap();
+        let followed = limits.redis_registry().unwrap().follow();
+        followed.synced().await.unwrap();
+        let registry = limits.registry();
+        let is_tried = || {
+            limits
+                .policy("search", "ann")
+                .is_ok_and(|of| of.trial().is_some())
+        };
+        let published = async {
+            let mut revision = registry.revision();
+            while !is_tried() {
+                revision = registry.changed(revision).await;
+            }
+        };
+        tokio::time::timeout(PATIENT, published).await.unwrap();
+        let mut allowed = 0;
+        for _ in 0..5 {
+            allowed += u32::from(limits.named("search").check("ann").await.unwrap().is_allowed());
+        }
+        assert_eq!(allowed, 3, "the trial affects no call");
+        limits.shutdown(PATIENT).await;
+    });
+
+    let trial = || root.get(&format!("{POLICY}/trial")).json();
+    let expected = (
+        json!({ "allowed": 3, "denied": 2 }),
+        json!({ "allowed": 1, "denied": 4 }),
+    );
+    wait_until(
+        || {
+            let found = trial();
+            (&found["policy"], &found["trial"]) == (&expected.0, &expected.1)
+        },
+        || format!("{}\n{}", trial(), server.log()),
+    );
+    let browser = Browser::signed_in(&server, "root");
+    let page = browser.get("/e/prod/policies/search").body;
+    assert!(page.contains("would deny 80.0 % (now 40.0 %)"), "{page}");
+    let now = browser.get("/e/prod/now").body;
+    assert!(now.contains("would deny 80.0 %"), "{now}");
 }

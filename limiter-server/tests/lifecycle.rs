@@ -1,5 +1,5 @@
-//! Edits of the policy file without a signal, leases and calls in flight at the end, and listeners
-//! for other machines.
+//! Edits of the policy file without a signal, leases, calls and unfinished requests at the end, and
+//! listeners for other machines.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -22,7 +22,7 @@ use support::descriptors::{DescriptorExt as _, descriptor, request};
 use support::http;
 use support::policies::search_per_hour;
 use support::rls::{RlsClient, frame};
-use support::server::{Server, wait_until};
+use support::server::{Directory, Server, wait_until};
 use support::sockets;
 
 fn capacity(server: &Server) -> u64 {
@@ -80,26 +80,116 @@ fn invalid_edit_changes_nothing() {
     wait_until(|| capacity(&server) == 25, || server.log());
 }
 
-#[test]
-fn terminated_server_returns_its_leases() {
-    let leased = "[policy.search]\nalgorithm = 'token_bucket'\ncapacity = 10000\nrate = '1/h'\nlease = '60s'\n\
-                  deadline = '30s'\n";
-    let redis = RedisServer::start();
-    let args = ["--redis", &redis.url()];
-    let first = Server::with_token(leased, &args);
-    let second = Server::with_token(&leased.replace("lease = '60s'\n", ""), &args);
+/// The remaining permits stay whole numbers for the time of a test.
+const LEASED: &str = "[policy.search]\nalgorithm = 'token_bucket'\ncapacity = 10000\nrate = '1/d'\n\
+                      deadline = '30s'\n";
+/// The log line of an end with requests in flight.
+const UNFINISHED: &str = "requests were still in flight at the end of the drain time";
+
+/// A server that has leased permits and used some of them: their number, and a server without
+/// leases on the same Redis.
+fn start_with_lease(redis: &RedisServer, args: &[&str]) -> (Server, u64, Server) {
+    let url = redis.url();
+    let args = [&["--redis", &url], args].concat();
+    let first = Server::with_token(&format!("{LEASED}lease = '60s'\n"), &args);
+    let second = Server::with_token(LEASED, &["--redis", &url]);
     let mut used = 0;
     let is_leased = || {
         used += 1;
         succeed(&first, "/v1/check", &limit("search", "ann", 1))["origin"] == "lease"
     };
     wait_until(is_leased, || first.log());
-    let left = || remaining(&second, "search", "ann");
-    assert!(left() < 10_000 - used, "{} left of which {used} are used", left());
+    let left = remaining(&second, "search", "ann");
+    assert!(left < 10_000 - used, "{left} left of which {used} are used");
+    (first, used, second)
+}
+
+#[test]
+fn terminated_server_returns_its_leases() {
+    let redis = RedisServer::start();
+    let (first, used, second) = start_with_lease(&redis, &[]);
     let (status, log) = first.stop();
     assert!(status.success(), "{log}");
     // Before the leases end by themselves.
-    assert_eq!(left(), 10_000 - used, "{log}");
+    assert_eq!(remaining(&second, "search", "ann"), 10_000 - used, "{log}");
+}
+
+/// Ends a server with an unfinished request and a drain time of 5 seconds.
+fn stop_within_the_drain_time(server: Server) -> String {
+    let begun = Instant::now();
+    let (status, log) = server.stop();
+    let took = begun.elapsed();
+    assert!(status.success(), "{status}: {log}");
+    assert!(log.contains(UNFINISHED), "{log}");
+    let expected = Duration::from_secs(3)..Duration::from_secs(15);
+    assert!(expected.contains(&took), "{took:?}: {log}");
+    log
+}
+
+#[test]
+fn unfinished_request_ends_with_the_drain_time_and_keeps_no_lease() {
+    let redis = RedisServer::start();
+    let args = ["--drain", "5s", "--read-timeout", "60s"];
+    let (first, used, second) = start_with_lease(&redis, &args);
+    let head = "POST /v1/check HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+                content-length: 100\r\n";
+    let bearer = access::bearer(TOKEN);
+    let part = format!("{head}authorization: {bearer}\r\n\r\n{{");
+    let mut unfinished = sockets::send(first.http(), part);
+    let log = stop_within_the_drain_time(first);
+    assert_eq!(sockets::read_to_end(&mut unfinished), "");
+    assert_eq!(remaining(&second, "search", "ann"), 10_000 - used, "{log}");
+}
+
+#[test]
+fn call_that_waits_for_redis_ends_with_the_drain_time() {
+    let redis = RedisServer::start();
+    let args = ["--redis", &redis.url(), "--drain", "5s"];
+    let server = Server::with_token(&format!("{LEASED}on_store_failure = 'error'\n"), &args);
+    let search = limit("search", "ann", 1);
+    wait_until(
+        || post(&server, "/v1/check", &search).status == 200,
+        || server.log(),
+    );
+    let in_flight = || server.metric("limiter_server_calls_in_flight ");
+    wait_until(|| in_flight() == 0.0, || server.log());
+    redis.pause();
+    let body = search.to_string();
+    let request = format!(
+        "POST /v1/check HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nauthorization: {}\r\n\
+         content-length: {}\r\n\r\n{body}",
+        access::bearer(TOKEN),
+        body.len()
+    );
+    let mut waiting = sockets::send(server.http(), request);
+    wait_until(|| in_flight() == 1.0, || server.log());
+    stop_within_the_drain_time(server);
+    assert_eq!(sockets::read_to_end(&mut waiting), "");
+    redis.resume();
+}
+
+#[test]
+fn unfinished_request_of_the_admin_listener_ends_with_the_drain_time() {
+    let directory = Directory::new();
+    let url = format!("sqlite:{}", directory.path().join("limiter.db").display());
+    let server = Server::start(
+        directory,
+        &[
+            "--database",
+            &url,
+            "--admin",
+            "127.0.0.1:0",
+            "--drain",
+            "5s",
+            "--read-timeout",
+            "60s",
+        ],
+    );
+    let is_ready = || http::get(server.admin(), "/healthz", &[]).is_ok_and(|answer| answer.status == 200);
+    wait_until(is_ready, || server.log());
+    let mut unfinished = sockets::send(server.admin(), "GET /healthz HTTP/1.1\r\nhost: localhost\r\n");
+    stop_within_the_drain_time(server);
+    assert_eq!(sockets::read_to_end(&mut unfinished), "");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Unix sockets and names of hosts.
+//! Unix sockets, names of hosts, and the connection limit for Redis clients.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -14,7 +14,9 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use support::policies::SEARCH;
-use support::server::{Directory, Server, run};
+use support::resp::encode;
+use support::server::{Directory, Server, run, wait_until};
+use support::sockets;
 
 fn check(socket: &Path) -> String {
     let body = r#"{"policy":"search","key":"ann"}"#;
@@ -83,4 +85,36 @@ fn configured_host_is_allowed() {
     }
     let metrics = support::http::get(server.http(), "/metrics", &[("host", "evil.example")]).unwrap();
     assert_eq!(metrics.status, 400);
+}
+
+#[test]
+fn redis_client_above_the_connection_limit_receives_an_error() {
+    let limit = ["--resp", "127.0.0.1:0", "--max-connections", "3"];
+    let server = Server::with_policies(SEARCH, &limit);
+    let ping = |stream: &mut std::net::TcpStream| {
+        stream.write_all(&encode(&["PING"])).unwrap();
+        let mut pong = [0; 7];
+        stream.read_exact(&mut pong).unwrap();
+        assert_eq!(&pong, b"+PONG\r\n");
+    };
+    let mut held: Vec<_> = (0..3).map(|_| sockets::send(server.resp(), "")).collect();
+    held.iter_mut().for_each(ping);
+    let refused = sockets::read_to_end(&mut sockets::send(server.resp(), ""));
+    assert_eq!(refused, "-ERR max number of clients reached\r\n");
+    let count = server.metric("limiter_server_refused_connections_total{protocol=\"resp\"}");
+    assert_eq!(count, 1.0, "the HTTP listener has a limit of its own");
+    let is_served = || {
+        let client = redis::Client::open(format!("redis://{}", server.resp())).unwrap();
+        let connection = client.get_connection();
+        connection.is_ok_and(|mut connection| {
+            redis::cmd("PING")
+                .query(&mut connection)
+                .is_ok_and(|pong: String| pong == "PONG")
+        })
+    };
+    assert!(!is_served());
+    // Clients within the limit are not affected.
+    held.iter_mut().for_each(ping);
+    held.pop();
+    wait_until(is_served, || server.log());
 }

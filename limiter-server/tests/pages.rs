@@ -20,6 +20,8 @@ mod facts;
 mod injection;
 #[path = "pages/key_parts.rs"]
 mod key_parts;
+#[path = "pages/numbers.rs"]
+mod numbers;
 #[path = "pages/overlays.rs"]
 mod overlays;
 #[path = "pages/people.rs"]

@@ -9,12 +9,16 @@
 
 mod support;
 
+use std::collections::BTreeSet;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use limiter_server::gateway::envoy::messages::Code;
 use limiter_testing::{Proxy, RedisCluster, RedisSentinel, RedisServer, RespValue};
 use serde_json::json;
+use support::access::TOKEN;
 use support::calls::{limit, post, remaining, succeed};
 use support::descriptors::{DescriptorExt as _, codes, descriptor, request};
 use support::rls::RlsClient;
@@ -110,6 +114,156 @@ fn killed_node_of_a_cluster_affects_its_keys_only() {
     assert_eq!(server.get("/readyz").status, 200);
 }
 
+/// The failure modes, each the name of a policy, with the status and the origin of their answers
+/// over HTTP without Redis.
+const MODES: [(&str, &str); 4] = [
+    ("local", "200 local_fallback"),
+    ("fail_open", "200 failed_open"),
+    ("fail_closed", "503 failed_closed"),
+    ("error", "503 "),
+];
+const DECIDED: &str = "200 redis";
+/// A multiple of the deadline of the policies, for a loaded machine; a call without a deadline takes
+/// longer.
+const LONGEST: Duration = Duration::from_secs(10);
+
+fn policies_of_modes() -> String {
+    let policies = MODES.map(|(mode, _)| {
+        format!(
+            "[policy.{mode}]\nalgorithm = 'token_bucket'\ncapacity = 1000000\nrate = '1/s'\n\
+             deadline = '1s'\non_store_failure = '{mode}'\n\
+             [[rule]]\nmatch = ['{mode}']\npolicy = '{mode}'\n"
+        )
+    });
+    policies.concat()
+}
+
+/// The status and the origin of an answer.
+fn answer_of(server: &Server, mode: &str, user: &str) -> String {
+    let answer = post(server, "/v1/check", &limit(mode, user, 1));
+    let body = answer.json();
+    format!(
+        "{} {}",
+        answer.status,
+        body["origin"].as_str().unwrap_or_default()
+    )
+}
+
+/// Ends the load, also after a panic of the test.
+struct LoadEnd<'a>(&'a AtomicBool);
+
+impl Drop for LoadEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Calls of the rate limit service for each user in turn.
+fn send_envoy_calls(server: &Server, users: &[String], ended: &AtomicBool) {
+    let client = RlsClient::connect(server.grpc()).with_token(TOKEN);
+    for user in users
+        .iter()
+        .cycle()
+        .take_while(|_| !ended.load(Ordering::Relaxed))
+    {
+        for (mode, _) in MODES {
+            let begun = Instant::now();
+            let answer = client.decide(&request(&[descriptor(mode, user)]));
+            assert!(begun.elapsed() < LONGEST, "{:?}: {answer:?}", begun.elapsed());
+            match (mode, answer) {
+                ("error", Err(status)) => assert_eq!(status.code(), tonic::Code::Unavailable),
+                (_, answer) => assert!(answer.is_ok(), "{mode}: {answer:?}"),
+            }
+        }
+    }
+}
+
+/// Node 1 of a cluster fails under load, and the cluster recovers.
+fn outage_of_a_node(
+    cluster: &RedisCluster,
+    fail: impl FnOnce(&RedisServer),
+    recover: impl FnOnce(&RedisServer),
+) {
+    let (urls, node) = (cluster.urls().join(","), cluster.node(1));
+    let server = &Server::with_token(&policies_of_modes(), &["--redis-cluster", &urls]);
+    let users: Vec<String> = (0..24).map(|number| format!("user-{number}-")).collect();
+    let wait_for_redis = || {
+        for (mode, user) in users.iter().flat_map(|user| MODES.map(|(mode, _)| (mode, user))) {
+            wait_until(|| answer_of(server, mode, user) == DECIDED, || server.log());
+        }
+    };
+    wait_for_redis();
+    let lost: BTreeSet<&str> = users
+        .iter()
+        .map(String::as_str)
+        .filter(|user| holds(node, user))
+        .collect();
+    assert!(
+        lost.len() > 2 && lost.len() < users.len() - 2,
+        "{} keys",
+        lost.len()
+    );
+    let (ended, answers) = (AtomicBool::new(false), Mutex::new(BTreeSet::new()));
+    thread::scope(|scope| {
+        let (ended, answers, users) = (&ended, &answers, &users);
+        let _end = LoadEnd(ended);
+        scope.spawn(|| send_envoy_calls(server, users, ended));
+        for (mode, _) in MODES {
+            scope.spawn(move || {
+                for user in users
+                    .iter()
+                    .cycle()
+                    .take_while(|_| !ended.load(Ordering::Relaxed))
+                {
+                    let begun = Instant::now();
+                    let answer = answer_of(server, mode, user);
+                    assert!(begun.elapsed() < LONGEST, "{:?}: {answer}", begun.elapsed());
+                    answers.lock().unwrap().insert((mode, user.as_str(), answer));
+                }
+            });
+        }
+        fail(node);
+        let follows = |(mode, expected): (&str, &str)| {
+            let answers = answers.lock().unwrap();
+            answers
+                .iter()
+                .any(|(of, _, answer)| *of == mode && answer == expected)
+        };
+        wait_until(|| MODES.into_iter().all(follows), || server.log());
+        recover(node);
+        wait_for_redis();
+    });
+    for (mode, user, answer) in answers.into_inner().unwrap() {
+        let (_, without_redis) = MODES.into_iter().find(|(of, _)| *of == mode).unwrap();
+        let is_expected = answer == DECIDED || (answer == without_redis && lost.contains(user));
+        assert!(is_expected, "{mode} {user}: {answer}: {}", server.log());
+    }
+}
+
+/// The nodes with slots that are available serve them, as docs/operations.md requires.
+fn cluster_with_replicas(replicas: usize) -> RedisCluster {
+    let cluster = RedisCluster::builder().replicas(replicas);
+    cluster.arg("cluster-require-full-coverage", "no").start()
+}
+
+#[test]
+fn replica_replaces_a_primary_that_is_killed_under_load() {
+    let cluster = cluster_with_replicas(1);
+    outage_of_a_node(&cluster, RedisServer::kill, |old| {
+        cluster.await_fail_over(1, old);
+    });
+}
+
+#[test]
+fn node_that_is_killed_under_load_serves_after_its_restart() {
+    outage_of_a_node(&cluster_with_replicas(0), RedisServer::kill, RedisServer::restart);
+}
+
+#[test]
+fn node_that_stops_under_load_serves_after_it_resumes() {
+    outage_of_a_node(&cluster_with_replicas(0), RedisServer::pause, RedisServer::resume);
+}
+
 #[test]
 fn server_follows_a_failover_of_sentinel() {
     let sentinel = RedisSentinel::start();
@@ -153,7 +307,7 @@ fn denial_refunds_limits_of_other_tags_in_redis() {
     let url = redis.url();
     let args = [&["--redis", &url], &PATIENT[..]].concat();
     let server = Server::with_token(POLICIES, &args);
-    let client = RlsClient::connect(server.grpc()).with_token(support::access::TOKEN);
+    let client = RlsClient::connect(server.grpc()).with_token(TOKEN);
     succeed(&server, "/v1/check", &limit("search", "b", 10));
 
     let mixed = request(&[

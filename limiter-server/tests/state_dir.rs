@@ -235,6 +235,61 @@ fn node_without_redis_and_database_decides_by_its_cache() {
     assert_eq!(anonymous.get("/session").status, 503);
 }
 
+/// Nodes without Redis and the database report the revision of the policies in their cache, also
+/// after a second start, and later that of Redis.
+#[test]
+fn node_with_cached_policies_reports_their_revision() {
+    let (redis, cache) = (RedisServer::start(), Directory::new());
+    let (url, directory) = (redis.url(), cache.path().to_str().unwrap().to_owned());
+    let shared = ["--redis", &url, "--state-dir", &directory];
+    let answer = |server: &Server, path: &str| {
+        let body = json!({ "policy": "search", "key": "ann" }).to_string();
+        http::post(server.http(), path, &[], &body).unwrap().json()
+    };
+    let control = with_sqlite(&shared);
+    let root = AdminClient::set_up(&control);
+    let saved = root.put_policy("search", 0, &policy_of_all("search", 10));
+    assert_eq!(saved.status, 200, "{}", saved.body);
+    wait_until(|| check(&control) == 200, || control.log());
+    // Redis numbers a registry by its time, and a process its changes from 1.
+    let revision = answer(&control, "/v1/check")["revision"].as_u64().unwrap();
+    assert!(revision > 1_000, "{revision}");
+    let first_line = format!("# revision {revision}\n");
+    let cached = || std::fs::read_to_string(cache.path().join("registry.toml")).unwrap_or_default();
+    wait_until(|| cached().starts_with(&first_line), cached);
+    drop(control);
+    redis.pause();
+
+    let unreachable = ["--database", UNREACHABLE, "--admin", "127.0.0.1:0"];
+    let start = || Server::start(Directory::new(), &[&shared[..], &unreachable].concat());
+    for _ in 0..2 {
+        let alone = start();
+        let found = answer(&alone, "/v1/check");
+        assert_eq!(
+            (&found["revision"], &found["allowed"]),
+            (&json!(revision), &json!(true))
+        );
+        assert_eq!(found["origin"], "local_fallback", "{found}");
+        assert!(cached().starts_with(&first_line), "{}", cached());
+    }
+    let alone = start();
+    redis.resume();
+    let kill = [
+        "kill",
+        "policy:other",
+        "--enforcement",
+        "off",
+        "--reason",
+        "a test",
+    ];
+    let (code, _, errors) = run(&[&kill[..], &["--redis", &url]].concat());
+    assert_eq!(code, Some(0), "{errors}");
+    wait_until(
+        || answer(&alone, "/v1/peek")["revision"].as_u64() > Some(revision),
+        || alone.log(),
+    );
+}
+
 #[test]
 fn standalone_node_counts_beside_another_one() {
     let server = with_sqlite(&[]);

@@ -1,5 +1,5 @@
-//! The requirements of the store on SQLite and PostgreSQL. `tests/store_mariadb.rs` runs them on
-//! MariaDB.
+//! The requirements of the store on SQLite and PostgreSQL. `tests/store_mariadb.rs` and
+//! `tests/store_mysql.rs` run them on MariaDB and MySQL.
 #![allow(clippy::expect_used, reason = "a test may panic")]
 
 mod support;

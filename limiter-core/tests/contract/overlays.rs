@@ -1,7 +1,8 @@
 //! Suspensions and blocks of the registry, on the store.
 
+use limiter_core::concurrency::ConcurrencyPermit;
 use limiter_core::registry::{Block, BlockTarget, PolicyEntry, Suspension, SuspensionMode, SuspensionScope};
-use limiter_core::{Key, OnDenial, Origin, Policy, Rejection};
+use limiter_core::{Key, KeyList, OnDenial, Origin, Policy, Rejection};
 
 use crate::support::{KEY, PATIENT, Subject, bucket, secs};
 
@@ -240,9 +241,9 @@ pub(crate) async fn block_of_a_part_denies_keys_with_the_declared_part(subject: 
 
 pub(crate) async fn key_list_entry_does_not_match_after_its_end(subject: Subject) {
     let now = subject.clock.now();
-    let deny = limiter_core::KeyList::parse(["eve"]).unwrap();
+    let deny = KeyList::parse(["eve"]).unwrap();
     let deny = deny.with_entry_until("mallory", now.after(secs(10))).unwrap();
-    let allow = limiter_core::KeyList::default();
+    let allow = KeyList::default();
     let allow = allow.with_entry_until("10.0.0.0/8", now.after(secs(20))).unwrap();
     let policy = Policy::token_bucket("p")
         .capacity(1)
@@ -261,4 +262,49 @@ pub(crate) async fn key_list_entry_does_not_match_after_its_end(subject: Subject
     subject.clock.advance(secs(10));
     assert_ne!(origin("10.1.1.1").await, Origin::KeyList);
     assert_eq!(origin("eve").await, Origin::KeyList);
+}
+
+/// Permits that a call awaits, holds or detaches obey the entries of lists until their end.
+pub(crate) async fn key_list_entry_of_concurrency_does_not_match_after_its_end(subject: Subject) {
+    let now = subject.clock.now();
+    let deny = KeyList::default()
+        .with_entry_until("mallory", now.after(secs(10)))
+        .unwrap();
+    let allow = KeyList::default()
+        .with_entry_until("ann", now.after(secs(20)))
+        .unwrap();
+    let export = Policy::concurrency("export").max(100).deny_keys(deny);
+    let export = export.allow_keys(allow).deadline(PATIENT).build().unwrap();
+    let limits = &subject.limits;
+    limits.registry().set(&export);
+    let origins = async |key: &str| {
+        let acquire = || limits.acquire_concurrency(&export, key);
+        let of = |permit: Result<ConcurrencyPermit, Rejection>| match permit {
+            Ok(permit) => Some(permit.decision().origin()),
+            Err(rejection) => origin_of(&rejection),
+        };
+        let detached = match acquire().detached().await {
+            Ok(permit) => {
+                let released = limits.release_permit(&export, key, permit.id()).await;
+                released.unwrap();
+                Some(permit.decision().origin())
+            }
+            Err(rejection) => origin_of(&rejection),
+        };
+        let named = of(limits.named("export").acquire_concurrency(key).await);
+        let waited = of(acquire().timeout(secs(1)).await);
+        [of(acquire().await), waited, named, detached]
+    };
+    let listed = [Some(Origin::KeyList); 4];
+    let unlisted = limits.acquire_concurrency(&export, "bob").await.unwrap();
+    let from_store = [Some(unlisted.decision().origin()); 4];
+    assert_ne!(from_store, listed);
+    assert_eq!((origins("mallory").await, origins("ann").await), (listed, listed));
+    subject.clock.advance(secs(10));
+    assert_eq!(
+        (origins("mallory").await, origins("ann").await),
+        (from_store, listed)
+    );
+    subject.clock.advance(secs(10));
+    assert_eq!(origins("ann").await, from_store);
 }

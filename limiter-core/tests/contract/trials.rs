@@ -1,5 +1,6 @@
 //! Trial values of a policy, on the store.
 
+use limiter_core::registry::KeyOverride;
 use limiter_core::{Enforcement, Policy};
 
 use crate::support::{KEY, PATIENT, Subject, bucket, funnel, secs, window};
@@ -73,6 +74,15 @@ pub(crate) async fn trial_follows_charged_calls_only(subject: Subject) {
     limits.check(&policy, KEY).await.unwrap().require().unwrap();
     limits.set_enforcement(Enforcement::Enforce);
     assert_eq!(left_in_trial(&subject, &policy).await, 2);
+    // A key with a quota of its own has no trial.
+    limits.registry().set(&policy);
+    let own = KeyOverride::new(bucket("p", 20, "1/d"), "vip");
+    limits.registry().set_override(own).unwrap();
+    for (key, left) in [("vip", 7), ("other", 6)] {
+        limits.named("p").check(key).await.unwrap().require().unwrap();
+        let (trial, _) = policy.trial().unwrap();
+        assert_eq!(limits.peek(trial, key).await.unwrap().remaining(), left, "{key}");
+    }
     // A cost above the trial's quota does not affect the call.
     limits.reset(&policy, KEY).await.unwrap();
     assert!(limits.check(&policy, KEY).cost(9).await.unwrap().is_allowed());

@@ -4,15 +4,14 @@ use std::fmt;
 use std::time::Duration;
 
 use limiter_core::penalty::Penalty;
-use limiter_core::registry::{KeyOverride, OnUnknownPolicy, SuspensionMode};
-use limiter_core::{
-    Enforcement, Key, KeyList, ManualClock, OnStoreFailure, Origin, Policy, PolicyBuilder, Timestamp,
-};
+use limiter_core::registry::{OnUnknownPolicy, SuspensionMode};
+use limiter_core::{Enforcement, OnStoreFailure, Origin, Policy, PolicyBuilder};
 
+use super::QUOTA;
 use super::answer::{Answer, Denial, Details, Source};
+use super::end::{End, TRIAL_QUOTA};
 use super::overlay::Overlay;
 use super::support::PATIENT;
-use super::{ABOVE_QUOTA, QUOTA};
 
 /// The usage before the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,24 +38,6 @@ pub(crate) struct Condition {
     /// The overlay of the registry.
     pub(crate) overlay: Option<Overlay>,
     pub(crate) end: Option<End>,
-}
-
-/// A part of the settings that ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    /// The entries of the key lists end after the call.
-    LaterEntries,
-    /// The entries of the key lists have ended.
-    PastEntries,
-    /// A larger quota of the key has ended.
-    PastQuota,
-    /// The policy has smaller trial values.
-    Trial,
-}
-
-/// The first time after a time.
-pub(crate) fn later(now: Timestamp) -> Timestamp {
-    now.after(Duration::from_micros(1))
 }
 
 const ENFORCED: Condition = Condition {
@@ -210,16 +191,39 @@ pub(crate) const CONDITIONS: &[Condition] = &[
         ..ENFORCED
     },
     Condition {
+        end: Some(End::LaterQuota),
+        ..ENFORCED
+    },
+    Condition {
+        end: Some(End::LaterQuota),
+        of_policy: Enforcement::Shadow,
+        ..ENFORCED
+    },
+    Condition {
         end: Some(End::PastQuota),
         ..ENFORCED
     },
     Condition {
-        end: Some(End::Trial),
+        end: Some(End::LaterTrial),
         ..ENFORCED
     },
     Condition {
-        end: Some(End::Trial),
+        end: Some(End::LaterTrial),
         of_policy: Enforcement::Shadow,
+        ..ENFORCED
+    },
+    Condition {
+        end: Some(End::LaterTrial),
+        allows_key: true,
+        ..ENFORCED
+    },
+    Condition {
+        end: Some(End::LaterTrial),
+        overlay: Some(Overlay::SuspendedAll(SuspensionMode::Off)),
+        ..ENFORCED
+    },
+    Condition {
+        end: Some(End::PastTrial),
         ..ENFORCED
     },
 ];
@@ -228,37 +232,14 @@ impl Condition {
     /// The policy of this name under the condition.
     pub(crate) fn policy(&self, name: &str) -> Policy {
         let mut builder = self.penalized(name).enforcement(self.of_policy);
-        let now = ManualClock::new().now();
-        let every_key = || {
-            let list = KeyList::parse([""; 0]).unwrap();
-            match self.end {
-                Some(End::LaterEntries) => list.with_entry_until("*", later(now)),
-                Some(End::PastEntries) => list.with_entry_until("*", now),
-                _ => KeyList::parse(["*"]),
-            }
-            .unwrap()
-        };
+        let every_key = || End::every_key(self.end);
         if self.allows_key {
             builder = builder.allow_keys(every_key());
         }
         if self.denies_key {
             builder = builder.deny_keys(every_key());
         }
-        let policy = builder.build().unwrap();
-        match self.end {
-            Some(End::Trial) => {
-                let smaller = Policy::token_bucket(name).capacity(1).rate("1/h").build();
-                policy.with_trial(&smaller.unwrap(), later(now)).unwrap()
-            }
-            _ => policy,
-        }
-    }
-
-    /// The quota of a key beside that of the policy.
-    pub(crate) fn key_override(&self, name: &str, key: &Key<'_>) -> Option<KeyOverride> {
-        let larger = Policy::token_bucket(name).capacity(1_000).rate("1/s").build();
-        let quota = KeyOverride::new(larger.unwrap(), key).until(ManualClock::new().now());
-        (self.end == Some(End::PastQuota)).then_some(quota)
+        End::with_trial(self.end, builder.build().unwrap())
     }
 
     /// Returns whether an entry of a list applies to the key.
@@ -296,8 +277,8 @@ impl Condition {
             || self.overlay.and_then(Overlay::mode) == Some(SuspensionMode::Deny)
     }
 
-    /// The expected result of every entry point.
-    pub(crate) fn answer(&self, situation: Situation, cost: u64) -> Answer {
+    /// The expected result of an entry point whose calls have this quota.
+    pub(crate) fn answer(&self, situation: Situation, cost: u64, quota: u64) -> Answer {
         let allowed = |source, would_deny, shows_limit| {
             Answer::Allowed(Some(Details {
                 would_deny,
@@ -305,7 +286,7 @@ impl Condition {
                 shows_limit,
             }))
         };
-        let fits = cost <= QUOTA;
+        let fits = cost <= quota;
         let denied = !fits || situation == Situation::UsedUp;
         match (self.on_unknown_policy, self.mode()) {
             (Some(OnUnknownPolicy::Allow), _) => allowed(Source::Other(Origin::NotConfigured), false, false),
@@ -328,7 +309,7 @@ impl Condition {
                 retry_after: if self.has_penalty {
                     BLOCKED_FOR
                 } else {
-                    REFILLED_AFTER
+                    REFILLED_AFTER * u32::try_from(cost).unwrap()
                 },
                 is_blocked: self.has_penalty,
             })),
@@ -336,9 +317,18 @@ impl Condition {
         }
     }
 
-    /// Returns whether a call of this cost is charged.
-    pub(crate) fn charges(&self, situation: Situation, cost: u64) -> bool {
-        self.settles() && situation == Situation::Fresh && cost < ABOVE_QUOTA
+    /// The result of the trial of a charged call; `None` without a trial.
+    pub(crate) fn trial(&self, cost: u64) -> Option<bool> {
+        let is_tried = self.end == Some(End::LaterTrial) && self.settles();
+        is_tried.then_some(cost <= TRIAL_QUOTA)
+    }
+
+    /// The remaining permits of the policy after a call that is charged if it is allowed.
+    pub(crate) fn left_after(&self, situation: Situation, cost: u64, quota: u64) -> u64 {
+        match situation {
+            Situation::Fresh if self.settles() && cost <= quota => QUOTA.min(quota - cost),
+            _ => left(situation),
+        }
     }
 
     /// Returns whether decisions are charged.

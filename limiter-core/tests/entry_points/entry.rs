@@ -14,8 +14,10 @@ use tower::{Layer as _, service_fn};
 
 use super::answer::Answer;
 use super::condition::Condition;
+use super::end::End;
 use super::layer::{handler, key_of, layer_call, layer_call_that_waits, of_response};
 use super::overlay::Overlay;
+use super::{ABOVE_QUOTA, QUOTA};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
@@ -209,6 +211,20 @@ impl Entry {
             | Self::LayerOfRequestLimits
             | Self::LayerThatWaits => false,
         }
+    }
+
+    /// The quota of a key of its own applies to calls by name; other calls state their policy.
+    pub(crate) fn quota(&self, condition: &Condition) -> u64 {
+        match condition.end {
+            Some(End::LaterQuota) if self.is_by_name() => ABOVE_QUOTA,
+            _ => QUOTA,
+        }
+    }
+
+    /// The result of the trial of a call; `None` without a trial.
+    pub(crate) fn trial(&self, condition: &Condition, cost: u64) -> Option<bool> {
+        let is_tried = self.charges() && *self != Self::AttributeWithParameters;
+        condition.trial(cost).filter(|_| is_tried)
     }
 
     /// Returns whether the entry point charges available permits.

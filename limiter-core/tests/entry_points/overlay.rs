@@ -5,7 +5,7 @@ use limiter_core::registry::{
     Block, BlockTarget, PolicyRegistry, Suspension, SuspensionMode, SuspensionScope,
 };
 
-use super::condition::later;
+use super::end::later;
 
 /// An overlay that applies to all calls, unless it has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,10 +1,11 @@
 //! A policy as a sentence, for people who do not know its algorithm.
 //!
 //! The sentence is made from the text of the policy, because the text names rates as their authors
-//! wrote them: `100/min` is "100 requests a minute" and not "1.67 a second".
+//! wrote them: `100/min` is "100 requests a minute" and not "1.67 a second". Thousands are separated.
 
 use toml::{Table, Value};
 
+use crate::admin::numbers::grouped;
 use crate::policy_text::PolicyText;
 
 /// `Each key may make 100 requests a minute, with bursts of 20.`
@@ -24,11 +25,11 @@ fn describe(policy: &Table) -> Option<String> {
     let subject = subject(policy);
     Some(match policy.get("algorithm")?.as_str()? {
         "token_bucket" => {
-            let (rate, capacity) = (rate(&text("rate")?), text("capacity")?);
+            let (rate, capacity) = (rate(&text("rate")?), grouped(text("capacity")?));
             format!("Each {subject} may make {rate}, with bursts of {capacity}.")
         }
         "funnel" => {
-            let (rate, capacity) = (rate(&text("rate")?), text("capacity")?);
+            let (rate, capacity) = (rate(&text("rate")?), grouped(text("capacity")?));
             match policy.get("paced").and_then(Value::as_bool) {
                 Some(true) => {
                     format!("Each {subject} may make {rate}, evenly spaced; up to {capacity} wait.")
@@ -81,7 +82,7 @@ fn as_text(value: &Value) -> Option<String> {
 fn requests(number: &str) -> String {
     match number {
         "1" => "1 request".to_owned(),
-        number => format!("{number} requests"),
+        number => format!("{} requests", grouped(number)),
     }
 }
 
@@ -114,7 +115,7 @@ fn span(text: &str) -> String {
     };
     match number {
         "" | "1" => unit.to_owned(),
-        number => format!("{number} {unit}s"),
+        number => format!("{} {unit}s", grouped(number)),
     }
 }
 
@@ -152,6 +153,10 @@ mod tests {
             (
                 "algorithm = 'concurrency'\nmax = 3\nlease = '30s'",
                 "Each key may have 3 requests in progress.",
+            ),
+            (
+                "algorithm = 'token_bucket'\ncapacity = 12500\nrate = '6000/min'",
+                "Each key may make 6,000 requests a minute, with bursts of 12,500.",
             ),
         ] {
             let policy = PolicyText::parse("a", &format!("[policy.a]\n{text}\n")).unwrap();

@@ -9,7 +9,7 @@ use crate::admin::tokens::check_name;
 use crate::cli::author::AuthorArgs;
 use crate::cli::database::DatabaseArgs;
 use crate::error_text::with_causes;
-use crate::store::{NewAccount, Store, now_micros};
+use crate::store::{NewAccount, Store, StoreError, now_micros};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum UserCommand {
@@ -67,7 +67,7 @@ pub(super) fn run(command: UserCommand) -> Result<(), String> {
             let hash = read_password().await?;
             let author = author.name();
             let set = store.set_password(&name, &hash, &author, now_micros());
-            set.await.map_err(|error| with_causes(&error))
+            set.await.map_err(|error| account_message(&name, &error))
         }),
         UserCommand::List { database } => database.run_existing(async |store| {
             for account in store.accounts().await.map_err(|error| with_causes(&error))? {
@@ -88,7 +88,7 @@ pub(super) fn run(command: UserCommand) -> Result<(), String> {
         } => database.run_existing(async |store| {
             let author = author.name();
             let removed = store.remove_account(&name, &author, now_micros());
-            removed.await.map_err(|error| with_causes(&error))
+            removed.await.map_err(|error| account_message(&name, &error))
         }),
     }
 }
@@ -102,7 +102,15 @@ async fn add(store: &Store, name: String, is_admin: bool, author: &AuthorArgs) -
     };
     let author = author.name();
     let added = store.add_account(&new, &author, now_micros());
-    added.await.map_err(|error| with_causes(&error))
+    added.await.map_err(|error| account_message(&new.name, &error))
+}
+
+fn account_message(name: &str, error: &StoreError) -> String {
+    match error {
+        StoreError::NotFound => format!("there is no user `{name}`; `user list` lists all"),
+        StoreError::Exists => format!("the user `{name}` exists; `user password` sets another password"),
+        error => with_causes(error),
+    }
 }
 
 /// Reads a password from standard input and hashes it.

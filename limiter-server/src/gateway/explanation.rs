@@ -8,11 +8,11 @@ use crate::gateway::Gateway;
 use crate::settings::KeyForm;
 
 impl Gateway {
-    /// The revision of the registry: that of Redis, or else the number of changes in this process.
+    /// The revision of the registry: that of Redis, or that of the cache after a start without
+    /// Redis, or else the number of changes in this process.
     #[must_use]
     pub fn revision(&self) -> u64 {
-        let registry = self.limiter().registry();
-        registry.published().unwrap_or_else(|| registry.revision())
+        self.served_revision().current()
     }
 
     /// The key of a limit, with its parts separated by ` / `, as the settings allow it to be shown.

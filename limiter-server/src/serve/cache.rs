@@ -1,26 +1,28 @@
 //! The last policies in force, in a file: a node that finds neither Redis nor the database starts
 //! with them. The file is a cache and no source: policies of Redis and of the database replace it.
+//! Its first line is a comment with the revision of the policies.
 
 use std::path::{Path, PathBuf};
 
 use limiter_core::registry::PolicyRegistry;
 
+use crate::gateway::served_revision::{CachedRevision, ServedRevision};
 use crate::overlay_text;
 use crate::policy_text::PolicyText;
 
 const FILE: &str = "registry.toml";
+/// The start of the first line, before the revision.
+const REVISION: &str = "# revision ";
 
-/// Puts the cached policies into a registry. Returns whether there are some.
-pub(super) fn load(directory: &Path, registry: &PolicyRegistry) -> bool {
+/// Puts the cached policies into a registry. Returns their revision, or `None` without policies.
+pub(super) fn load(directory: &Path, registry: &PolicyRegistry) -> Option<CachedRevision> {
     let path = directory.join(FILE);
-    let Ok(text) = std::fs::read_to_string(&path) else {
-        return false;
-    };
+    let text = std::fs::read_to_string(&path).ok()?;
     let cached = match PolicyRegistry::from_toml(&text) {
         Ok(cached) => cached,
         Err(error) => {
             tracing::warn!(path = %path.display(), %error, "cached policies rejected; starting without them");
-            return false;
+            return None;
         }
     };
     let names = cached.names();
@@ -37,7 +39,14 @@ pub(super) fn load(directory: &Path, registry: &PolicyRegistry) -> bool {
         tracing::warn!(path = %path.display(), %error, "cached suspensions and blocks rejected; starting without them");
     }
     tracing::info!(path = %path.display(), policies = names.len(), "started with cached policies");
-    !names.is_empty()
+    let revision = revision_of(&text).unwrap_or_else(|| registry.revision());
+    (!names.is_empty()).then(|| CachedRevision::new(revision, registry))
+}
+
+/// The revision in the first line. A file of an earlier version has none.
+fn revision_of(text: &str) -> Option<u64> {
+    let line = text.lines().next()?;
+    line.strip_prefix(REVISION)?.parse().ok()
 }
 
 /// Removes the cached policies from a registry, because their source has answered.
@@ -51,12 +60,14 @@ pub(super) fn clear(registry: &PolicyRegistry) {
 }
 
 /// Writes the policies in force after each change, until the task is dropped.
-pub(super) async fn follow(directory: PathBuf, registry: PolicyRegistry) {
+pub(super) async fn follow(directory: PathBuf, served: ServedRevision) {
+    let registry = served.registry().clone();
     let shown = directory.display().to_string();
     let mut revision = registry.revision();
     loop {
         if !registry.names().is_empty() {
-            let (directory, text) = (directory.clone(), registry.to_toml());
+            let text = format!("{REVISION}{}\n{}", served.current(), registry.to_toml());
+            let directory = directory.clone();
             let written = tokio::task::spawn_blocking(move || write(&directory, FILE, &text)).await;
             if let Ok(Err(error)) = written {
                 tracing::warn!(directory = %shown, %error, "cannot write the cached policies; check state_dir");

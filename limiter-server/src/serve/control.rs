@@ -11,6 +11,7 @@ mod monitor;
 mod presentation;
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -66,8 +67,9 @@ struct ControlPlane {
 /// The handle of the running control plane.
 #[derive(Debug)]
 pub(super) struct ControlHandle {
-    thread: Option<std::thread::JoinHandle<()>>,
     failed: oneshot::Receiver<String>,
+    /// Closed at the end of the thread.
+    ended: oneshot::Receiver<Infallible>,
 }
 
 impl ControlHandle {
@@ -84,11 +86,10 @@ impl ControlHandle {
     }
 
     /// Waits until the control plane has ended.
-    pub(super) async fn join(mut self) {
-        if let Some(thread) = self.thread.take() {
-            // A panic of the thread was printed.
-            let _ = tokio::task::spawn_blocking(move || thread.join()).await;
-        }
+    pub(super) async fn join(self) {
+        // A task that joins the thread would keep the process until the thread ends: a runtime
+        // waits for its blocking tasks.
+        let _ = self.ended.await;
     }
 }
 
@@ -115,6 +116,7 @@ pub(super) fn start(
         instance: random_id(),
     });
     let (report, failed) = oneshot::channel();
+    let (running, ended) = oneshot::channel();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(THREADS)
         .thread_name("control")
@@ -129,13 +131,11 @@ pub(super) fn start(
             let _ = report.send(reason);
         }
         runtime.shutdown_timeout(Duration::from_secs(1));
+        drop(running);
     };
     let thread = std::thread::Builder::new().name("control".to_owned()).spawn(run);
-    let thread = thread.map_err(|error| format!("cannot start the control plane: {error}"))?;
-    Ok(ControlHandle {
-        thread: Some(thread),
-        failed,
-    })
+    thread.map_err(|error| format!("cannot start the control plane: {error}"))?;
+    Ok(ControlHandle { failed, ended })
 }
 
 impl ControlPlane {

@@ -8,6 +8,7 @@ use limiter_core::registry::{FileSource, PolicyRegistry, RegistryError};
 
 use crate::error_text::with_causes;
 use crate::gateway::readiness::Readiness;
+use crate::gateway::served_revision::CachedRevision;
 use crate::serve::cache;
 use crate::settings::Policies;
 
@@ -22,7 +23,7 @@ pub(super) struct Source {
     registry: PolicyRegistry,
     file: Option<(PathBuf, FileSource)>,
     has_policies: bool,
-    is_cached: bool,
+    cached: Option<CachedRevision>,
 }
 
 impl Source {
@@ -37,23 +38,23 @@ impl Source {
                     registry,
                     file: Some((path.clone(), source)),
                     has_policies: true,
-                    is_cached: false,
+                    cached: None,
                 })
             }
             Policies::Example => Ok(Self {
                 registry: PolicyRegistry::from_toml(EXAMPLE).map_err(|error| with_causes(&error))?,
                 file: None,
                 has_policies: true,
-                is_cached: false,
+                cached: None,
             }),
             Policies::Redis | Policies::Database { .. } => {
                 let registry = PolicyRegistry::new();
-                let is_cached = state_dir.is_some_and(|directory| cache::load(directory, &registry));
+                let cached = state_dir.and_then(|directory| cache::load(directory, &registry));
                 Ok(Self {
                     registry,
                     file: None,
-                    has_policies: is_cached,
-                    is_cached,
+                    has_policies: cached.is_some(),
+                    cached,
                 })
             }
         }
@@ -68,9 +69,9 @@ impl Source {
         self.has_policies
     }
 
-    /// Returns whether the policies are those of the cache.
-    pub(super) fn is_cached(&self) -> bool {
-        self.is_cached
+    /// The revision of the policies, if they are those of the cache.
+    pub(super) fn cached(&self) -> Option<CachedRevision> {
+        self.cached
     }
 
     /// Reads the file now. A file with errors changes nothing.

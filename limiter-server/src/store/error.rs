@@ -3,6 +3,7 @@
 use std::fmt;
 
 use sqlx::error::DatabaseError;
+use sqlx::mysql::MySqlDatabaseError;
 use sqlx::sqlite::SqliteError;
 
 use crate::store::StoredDocument;
@@ -54,7 +55,7 @@ impl StoreError {
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
         match self {
-            Self::Database(sqlx::Error::Database(error)) => is_outage(&**error),
+            Self::Database(sqlx::Error::Database(error)) => is_outage(&**error) || is_temporary(&**error),
             Self::Database(_) | Self::Closed | Self::Unavailable | Self::Unconfirmed(_) | Self::Locked => {
                 true
             }
@@ -103,15 +104,47 @@ fn is_outage(error: &(dyn DatabaseError + 'static)) -> bool {
     ["08", "53", "57P"].iter().any(|class| code.starts_with(class))
 }
 
+/// Returns whether the database ended a statement because of other transactions, its timeouts or
+/// its role in a cluster, without changes.
+fn is_temporary(error: &(dyn DatabaseError + 'static)) -> bool {
+    if let Some(error) = error.try_downcast_ref::<MySqlDatabaseError>() {
+        // The wait for a lock, the time of a query, a server that only reads. They have the general
+        // code HY000.
+        if matches!(error.number(), 1205 | 1290 | 1836 | 3024) {
+            return true;
+        }
+    }
+    let Some(code) = error.code() else {
+        return false;
+    };
+    // A deadlock, and in MySQL and MariaDB an interrupted statement. In PostgreSQL a transaction that
+    // only reads, a lock that is not available and a cancelled statement.
+    code.starts_with("40") || matches!(&*code, "70100" | "25006" | "55P03" | "57014")
+}
+
+/// Returns whether the database rejected the user or the password.
+fn is_rejected_login(error: &sqlx::Error) -> bool {
+    let sqlx::Error::Database(error) = error else {
+        return false;
+    };
+    let error = error.try_downcast_ref::<MySqlDatabaseError>();
+    error.is_some_and(|error| error.number() == 1045)
+}
+
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Url(reason) => write!(f, "cannot use the database URL: {reason}"),
             Self::Database(error) => {
                 write!(f, "the database failed")?;
-                // MySQL 8 encrypts passwords by RSA on a connection without TLS. The driver does so
-                // on unix sockets as well, and the program contains no RSA.
-                if error.to_string().contains("RSA auth backend disabled") {
+                // MySQL 8 encrypts passwords by RSA on a connection without TLS, and the program
+                // contains no RSA. On a unix socket, the driver requests the key as well, and MySQL
+                // rejects the request as a wrong password.
+                let is_rejected = is_rejected_login(error);
+                if is_rejected {
+                    write!(f, "; it rejected the user or the password: check both")?;
+                }
+                if is_rejected || error.to_string().contains("RSA auth backend disabled") {
                     write!(
                         f,
                         "; the login of MySQL 8 needs TLS, also over a unix socket: enable TLS at the server, and add \

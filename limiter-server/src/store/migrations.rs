@@ -61,7 +61,8 @@ pub(super) async fn run(pool: &SqlPool) -> Result<i64, StoreError> {
 
 async fn migrate(transaction: &mut SqlTransaction) -> Result<i64, StoreError> {
     let dialect = transaction.dialect();
-    let create = "CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL)";
+    // MySQL can be configured to reject tables without a primary key.
+    let create = "CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL, PRIMARY KEY (version))";
     transaction.execute(create, Vec::new()).await?;
     let newest = transaction.row("SELECT MAX(version) FROM schema_version", Vec::new());
     let found = newest.await?.map_or(Ok(0), |row| row.int(0))?;

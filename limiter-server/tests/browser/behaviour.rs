@@ -179,6 +179,38 @@ fn hostile_name_is_text_on_every_page() {
     }
 }
 
+/// The other tests accept a page without messages of the console, so a violation must cause one.
+#[test]
+fn injected_inline_script_is_blocked_and_reported() {
+    const INJECTIONS: [&str; 2] = [
+        "const script = document.createElement('script');
+         script.textContent = 'document.title = \"attacked\"';
+         document.body.append(script);
+         return document.title;",
+        "document.body.insertAdjacentHTML('beforeend', '<b onclick=\"document.title = `attacked`\">b</b>');
+         document.body.lastElementChild.click();
+         return document.title;",
+    ];
+    let (server, _root, browser) = edit_search();
+    let page = url(&server, "/e/default/policies/search/edit");
+    browser.wait_for("h1");
+    browser.require_quiet_console();
+    for injection in INJECTIONS {
+        assert_ne!(browser.script(injection), "attacked", "{injection}");
+        let console = browser.console();
+        let is_reported = |of: &String| of.contains("Content Security Policy");
+        assert!(console.iter().any(is_reported), "{injection}: {console:?}");
+    }
+    // In a browser that ignores the policy, both scripts run without a message.
+    browser.developer_tools("Page.setBypassCSP", &json!({ "enabled": true }));
+    for injection in INJECTIONS {
+        browser.open(&page);
+        browser.wait_for("h1");
+        assert_eq!(browser.script(injection), "attacked", "{injection}");
+        browser.require_quiet_console();
+    }
+}
+
 #[test]
 fn denial_at_the_gateway_is_visible_within_six_seconds() {
     let server = with_sqlite(&[]);

@@ -52,9 +52,13 @@ fn open_menu(browser: &mut Chromium) {
 }
 
 fn preview_policy(browser: &mut Chromium) {
-    browser.fill("input[name=requests]", "100");
+    // Large numbers, in the table of keys and in the curve as well.
+    browser.fill("input[name=requests]", "2500000");
+    browser.fill("input[name=burst]", "12000000");
     browser.click("button >> Preview");
     browser.wait_for("#preview svg.curve");
+    browser.wait_for("#preview td >> 12,000,000");
+    browser.wait_for("#preview h3 >> Warnings");
 }
 
 fn preview_new(browser: &mut Chromium) {

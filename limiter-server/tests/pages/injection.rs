@@ -324,3 +324,9 @@ fn statements_in_texts_are_data_in_postgres() {
 fn statements_in_texts_are_data_in_mariadb() {
     attack(&Database::mariadb());
 }
+
+#[cfg(feature = "slow-tests")]
+#[test]
+fn statements_in_texts_are_data_in_mysql() {
+    attack(&Database::mysql());
+}

@@ -2,6 +2,8 @@
 
 use crate::support::admin::{AdminClient, Credentials, PASSWORD, policy, with_sqlite};
 use crate::support::browser::Browser;
+use crate::support::http::Response;
+use crate::support::server::Server;
 
 #[test]
 fn owner_grants_roles_up_to_the_own_one() {
@@ -41,6 +43,101 @@ fn owner_grants_roles_up_to_the_own_one() {
         changes.contains("granted a role to") && changes.contains("vera"),
         "{changes}"
     );
+}
+
+/// The requests of a user of a trusted proxy, by the headers that it adds.
+fn send_by_proxy(
+    server: &Server,
+    (user, groups): (&str, &str),
+    (method, path): (&str, &str),
+    body: &str,
+) -> Response {
+    let headers = [
+        ("x-forwarded-user", user),
+        ("x-forwarded-groups", groups),
+        ("sec-fetch-site", "same-origin"),
+    ];
+    Browser::new(server.admin()).send(method, path, &headers, body)
+}
+
+#[test]
+fn roles_of_groups_are_granted_changed_and_removed() {
+    let server = with_sqlite(&[
+        "--proxy-user-header",
+        "X-Forwarded-User",
+        "--proxy-groups-header",
+        "X-Forwarded-Groups",
+        "--sign-in-proxies",
+        "127.0.0.1",
+    ]);
+    let root = AdminClient::set_up(&server);
+    root.put_policy("search", 0, &policy("search", 5, "shop"));
+    let (ann, bob) = (("ann", "staff, shop-team"), ("bob", "staff"));
+    let (policy, people) = ("/e/default/policies/search", "/e/default/apps/shop/people");
+    let status = |user, path| send_by_proxy(&server, user, ("GET", path), "").status;
+    assert_eq!((status(ann, policy), status(bob, policy)), (404, 404));
+    let mut browser = Browser::signed_in(&server, "root");
+    assert!(
+        browser
+            .get(people)
+            .body
+            .contains("<option value=\"group\">group</option>")
+    );
+    // The rows of a group: its role, and the app.
+    let rows = |group: &str| {
+        let page = Browser::signed_in(&server, "root").get(people).body;
+        let start = format!("<th scope=\"row\">{group} <span class=\"muted\">group</span></th><td>");
+        let rows = page.split(&start).skip(1);
+        let cells = rows.map(|row| row.splitn(3, "</td>").take(2).collect::<Vec<_>>().join(""));
+        cells
+            .map(|cells| cells.replace("<td>", " in "))
+            .collect::<Vec<_>>()
+    };
+    let mut grant = |page: &str, role: &str| {
+        let fields = [("kind", "group"), ("subject", "shop-team"), ("role", role)];
+        let granted = browser.post(page, &fields);
+        assert_eq!(granted.status, 303, "{}", granted.body);
+    };
+    grant(people, "viewer");
+    assert_eq!(rows("shop-team"), ["viewer in shop"]);
+    let edit = format!("{policy}/edit");
+    assert_eq!((status(ann, policy), status(ann, &edit)), (200, 403));
+    // Users outside of the group have no role, and neither has a user with the name of the group.
+    assert_eq!(
+        (status(bob, policy), status(("shop-team", "staff"), policy)),
+        (404, 404)
+    );
+    // A second grant replaces the role.
+    grant(people, "editor");
+    assert_eq!(rows("shop-team"), ["editor in shop"]);
+    assert_eq!(status(ann, &edit), 200);
+    // A role in all apps is shown beside the one of the app.
+    grant("/e/default/apps/*/people", "viewer");
+    assert_eq!(rows("shop-team"), ["editor in shop", "viewer in all apps"]);
+    let fields = "kind=group&subject=staff&role=viewer";
+    let by_ann = || send_by_proxy(&server, ann, ("POST", people), fields).status;
+    assert_eq!(by_ann(), 403, "an editor grants nothing");
+    // A member of a group with the role owner grants roles to another group.
+    grant(people, "owner");
+    assert!(
+        send_by_proxy(&server, ann, ("GET", people), "")
+            .body
+            .contains("Grant a role")
+    );
+    assert_eq!(by_ann(), 303);
+    assert_eq!(rows("staff"), ["viewer in shop"]);
+    assert_eq!(status(bob, policy), 200);
+    let page = browser.get(people).body;
+    let (_, form) = page.split_once("name=\"subject\" value=\"staff\"").unwrap();
+    assert!(form.contains("staff has the role viewer in shop."), "{page}");
+    let removed = [("kind", "group"), ("subject", "staff")];
+    assert_eq!(browser.post(&format!("{people}/remove"), &removed).status, 303);
+    assert_eq!(rows("staff"), [""; 0]);
+    assert_eq!((status(bob, policy), status(ann, policy)), (404, 200));
+    let changes = browser.get("/e/default/apps/shop/changes").body;
+    for expected in ["granted a role to", "shop-team", "staff", "ann"] {
+        assert!(changes.contains(expected), "{expected}: {changes}");
+    }
 }
 
 #[test]

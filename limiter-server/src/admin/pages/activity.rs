@@ -3,9 +3,10 @@
 
 use serde::Deserialize;
 
+use crate::admin::numbers::{count, grouped};
 use crate::admin::pages::caller::PageCaller;
 use crate::admin::pages::failure::PageFailure;
-use crate::admin::pages::layout::{NavLink, count};
+use crate::admin::pages::layout::NavLink;
 use crate::admin::pages::links;
 use crate::admin::pages::time::PageTime;
 use crate::store::UsageSpan;
@@ -114,8 +115,11 @@ impl KeyActivityView {
     /// The number of denials. A count with an error is a range.
     pub(super) fn denied_text(&self) -> String {
         match self.error {
-            0 => self.denied.to_string(),
-            error => format!("{} to {}", self.denied.saturating_sub(error), self.denied),
+            0 => grouped(self.denied),
+            error => {
+                let least = self.denied.saturating_sub(error);
+                format!("{} to {}", grouped(least), grouped(self.denied))
+            }
         }
     }
 
@@ -276,5 +280,24 @@ impl KeyTables {
             utilisation: list.utilisation,
             node: list.node,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn denials_have_separated_thousands() {
+        let denied = |denied: u64, error: u64| {
+            let fields = serde_json::json!({
+                "policy": "search", "key": "acme", "denied": denied, "error": error, "last_at": 0,
+            });
+            let key: KeyActivityView = serde_json::from_value(fields).unwrap();
+            key.denied_calls()
+        };
+        assert_eq!(denied(1, 0), "1 denied call");
+        assert_eq!(denied(12_428, 0), "12,428 denied calls");
+        assert_eq!(denied(12_428, 2_000), "10,428 to 12,428 denied calls");
     }
 }

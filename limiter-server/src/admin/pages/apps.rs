@@ -9,9 +9,10 @@ use axum::response::Response;
 use serde::Deserialize;
 use serde_json::json;
 
+use crate::admin::numbers::{count, grouped};
 use crate::admin::pages::caller::{PageCaller, PageForm};
 use crate::admin::pages::failure::PageFailure;
-use crate::admin::pages::layout::{Layout, Section, count};
+use crate::admin::pages::layout::{Layout, Section};
 use crate::admin::pages::links;
 use crate::admin::pages::policy_list::all_policies;
 use crate::admin::pages::publication;

@@ -3,7 +3,7 @@
 //! Gateways record the causes. Library processes report outcomes without them, so the page states
 //! this limitation instead of a cause.
 
-use crate::admin::pages::layout::{count, grouped};
+use crate::admin::numbers::{count, grouped};
 use crate::admin::pages::usage::{CountsView, PointListView};
 
 /// A statement about the store in a time.

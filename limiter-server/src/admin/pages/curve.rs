@@ -2,6 +2,8 @@
 
 use serde::Deserialize;
 
+use crate::admin::numbers::grouped;
+
 /// The size of the drawing in its own units.
 const SIZE: (f64, f64) = (600.0, 160.0);
 
@@ -48,9 +50,9 @@ impl CurvesView {
         Some(CurveDrawing {
             before: points(&self.before),
             after: points(&self.after),
-            largest: format!("{largest:.0}"),
+            largest: grouped(format!("{largest:.0}")),
             length: match end {
-                end if end >= 3_600.0 => format!("{:.0} h", end / 3_600.0),
+                end if end >= 3_600.0 => format!("{} h", grouped(format!("{:.0}", end / 3_600.0))),
                 end if end >= 60.0 => format!("{:.0} min", end / 60.0),
                 end => format!("{end:.0} s"),
             },

@@ -9,6 +9,7 @@ use axum::response::Response;
 use serde::Deserialize;
 use serde_json::json;
 
+use crate::admin::numbers::grouped;
 use crate::admin::pages::activity::{self, KeyActivityRow, KeyActivityView};
 use crate::admin::pages::caller::{PageCaller, PageForm};
 use crate::admin::pages::ends::{OfferedEnd, offered_block_ends, offered_days};
@@ -165,7 +166,7 @@ impl KeyStateView {
             0 => "nothing is used".to_owned(),
             seconds @ 1..=119 => format!("in {seconds} s"),
             seconds @ 120..=7_199 => format!("in {} min", seconds.div_ceil(60)),
-            seconds => format!("in {} h", seconds.div_ceil(3_600)),
+            seconds => format!("in {} h", grouped(seconds.div_ceil(3_600))),
         }
     }
 

@@ -8,6 +8,7 @@ use axum::response::Response;
 use limiter_core::Enforcement;
 use serde::Deserialize;
 
+use crate::admin::numbers::grouped;
 use crate::admin::pages::activity::{self, KeyActivityRow};
 use crate::admin::pages::caller::PageCaller;
 use crate::admin::pages::causes::{StoreFact, invalid_text};
@@ -127,7 +128,7 @@ fn quota_of(text: &PolicyText, key: &str) -> Option<String> {
     let quota = text.overrides().iter().find(|of| *of.key() == key)?;
     Some(format!(
         "a quota of {} for this key",
-        quota.policy().quota().whole()
+        grouped(quota.policy().quota().whole())
     ))
 }
 
@@ -292,7 +293,10 @@ async fn overlays(
 fn active_blocks(count: usize) -> String {
     match count {
         1 => "1 block was active: enter a key to see whether it applied".to_owned(),
-        count => format!("{count} blocks were active: enter a key to see those that applied"),
+        count => format!(
+            "{} blocks were active: enter a key to see those that applied",
+            grouped(count)
+        ),
     }
 }
 
@@ -384,11 +388,11 @@ mod tests {
     #[test]
     fn quota_of_the_key_is_found() {
         let text = "[policy.p]\nalgorithm = 'token_bucket'\ncapacity = 5\nrate = '1/s'\n\
-                    [[override]]\npolicy = 'p'\nkey = 'acme'\ncapacity = 50\nrate = '1/s'\n";
+                    [[override]]\npolicy = 'p'\nkey = 'acme'\ncapacity = 5000\nrate = '1/s'\n";
         let text = PolicyText::parse("p", text).unwrap();
         assert_eq!(
             quota_of(&text, "acme").as_deref(),
-            Some("a quota of 50 for this key")
+            Some("a quota of 5,000 for this key")
         );
         assert_eq!(quota_of(&text, "globex"), None);
     }

@@ -12,6 +12,7 @@ use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, Section};
 use crate::admin::pages::policy::{PolicyLinks, PolicyRights};
 use crate::admin::pages::policy_list::read;
+use crate::admin::pages::proposals;
 use crate::admin::pages::revisions::{ComparisonQuery, DocumentRevisions, RevisionComparison};
 use crate::admin::pages::views::{PolicyView, RevisionView};
 use crate::admin::pages::{links, render, see};
@@ -29,6 +30,8 @@ struct RevisionTemplate {
     current: Option<String>,
     comparison: RevisionComparison,
     is_owner: bool,
+    /// The proposals that a restore closes, as a sentence.
+    closed_proposals: Option<String>,
 }
 
 #[derive(Template)]
@@ -37,6 +40,8 @@ struct DeletionTemplate {
     layout: Layout,
     links: PolicyLinks,
     policy: PolicyView,
+    /// The proposals that the deletion closes, as a sentence.
+    closed_proposals: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -73,6 +78,13 @@ pub(super) async fn revision(
     let shown = text(&comparison.revision);
     let apps = shown.as_ref().and_then(PolicyText::apps);
     let rights = PolicyRights::new(&caller, &environment, apps.as_deref());
+    let closed_proposals = match rights.is_owner {
+        true => {
+            let open = proposals::open(&caller, &environment).await?;
+            proposals::closed(&open, |of| of.replaces(&name, comparison.newest_number()))
+        }
+        false => None,
+    };
     let title = format!("{name}, revision {number}");
     let layout = Layout::of_environment(&caller, &environment, Section::Apps, title).await?;
     Ok(render(&RevisionTemplate {
@@ -82,6 +94,7 @@ pub(super) async fn revision(
         current: current.as_ref().map(sentence),
         comparison,
         is_owner: rights.is_owner,
+        closed_proposals,
         name,
     }))
 }
@@ -111,11 +124,13 @@ pub(super) async fn ask_deletion(
             "A deletion needs the role owner in all apps of the policy.",
         ));
     }
+    let open = proposals::open(&caller, &environment).await?;
     let title = format!("Delete {name}");
     let layout = Layout::of_environment(&caller, &environment, Section::Apps, title).await?;
     Ok(render(&DeletionTemplate {
         layout,
         links: PolicyLinks::new(&environment, &name, policy.apps.as_deref()),
+        closed_proposals: proposals::closed_by_change(&open, &policy),
         policy,
     }))
 }

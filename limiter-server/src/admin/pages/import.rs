@@ -8,6 +8,7 @@ use crate::admin::pages::caller::PageCaller;
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::links;
 use crate::admin::pages::policy_list::read;
+use crate::admin::pages::views::ProposalView;
 use crate::admin::preview::unified_diff;
 use crate::admin::sentence::sentence;
 use crate::import;
@@ -91,6 +92,12 @@ impl ImportPlan {
     /// The change of the rules.
     pub(super) fn rules_diff(&self) -> String {
         unified_diff(&self.rules.toml, &self.new_rules)
+    }
+
+    /// Returns whether the import closes a proposal.
+    pub(super) fn closes(&self, proposal: &ProposalView) -> bool {
+        let mut changed = self.policies.iter().filter(|policy| !policy.is_same);
+        changed.any(|policy| proposal.replaces(&policy.name, policy.revision))
     }
 
     /// Saves the changed policies and the rules that name them, all of them or none.

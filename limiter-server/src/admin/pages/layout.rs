@@ -1,11 +1,13 @@
 //! The parts that all pages share: the top bar with environment, sections, health and user.
 
+use crate::admin::numbers::count;
 use crate::admin::pages::assets::{self, AssetLinks};
 use crate::admin::pages::caller::PageCaller;
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::links;
 use crate::admin::pages::overlays::{self, SuspensionView};
-use crate::admin::pages::views::{NamespaceListView, NamespaceView, StatusView};
+use crate::admin::pages::status_views::StatusView;
+use crate::admin::pages::views::{NamespaceListView, NamespaceView};
 
 /// A section of the pages of an environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,27 +93,6 @@ impl Health {
         };
         Self { class, text }
     }
-}
-
-/// `1 change`, `2 changes`.
-pub(super) fn count(number: usize, noun: &str) -> String {
-    match number {
-        1 => format!("1 {noun}"),
-        number => format!("{number} {noun}s"),
-    }
-}
-
-/// A number with separated thousands: `1,234,567`.
-pub(super) fn grouped(number: i64) -> String {
-    let digits = number.unsigned_abs().to_string();
-    let mut text = if number < 0 { "-".to_owned() } else { String::new() };
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 impl NamespaceView {

@@ -6,23 +6,24 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Deserialize;
 
+use crate::admin::numbers::{count, grouped};
 use crate::admin::pages::activity::KeyTables;
 use crate::admin::pages::caller::PageCaller;
 use crate::admin::pages::ends::{OfferedEnd, offered_durations};
 use crate::admin::pages::failure::PageFailure;
-use crate::admin::pages::layout::{Layout, NavLink, Section, count};
+use crate::admin::pages::layout::{Layout, NavLink, Section};
 use crate::admin::pages::overlays::{BlockView, blocks_of_policy};
 use crate::admin::pages::plot::{HOURS, PlotRange, PlotView, RANGES};
-use crate::admin::pages::policy_fields::{PolicyFields, QuotaFields};
+use crate::admin::pages::policy_fields::PolicyFields;
 use crate::admin::pages::policy_list::read;
 use crate::admin::pages::policy_mode::PolicyMode;
 use crate::admin::pages::proposals;
+use crate::admin::pages::quota_fields::QuotaFields;
 use crate::admin::pages::revisions::DocumentRevisions;
+use crate::admin::pages::status_views::{SubscriberListView, SubscriberView};
 use crate::admin::pages::time::PageTime;
 use crate::admin::pages::trials::{self, TrialView};
-use crate::admin::pages::views::{
-    PolicyView, ProposalView, RevisionView, SubscriberListView, SubscriberView,
-};
+use crate::admin::pages::views::{PolicyView, ProposalView, RevisionView};
 use crate::admin::pages::{links, render, see};
 use crate::admin::permissions::{ALL_APPS, AdminAction};
 use crate::store::now_micros;
@@ -142,6 +143,13 @@ impl PolicyLinks {
     }
 }
 
+impl PolicyTemplate {
+    /// The other proposals that an approval closes, as a sentence.
+    fn closed_by_approval(&self, approved: &ProposalView) -> Option<String> {
+        proposals::closed_by_approval(&self.proposals, approved)
+    }
+}
+
 pub(super) async fn show(
     caller: PageCaller,
     Path((environment, name)): Path<(String, String)>,
@@ -241,5 +249,5 @@ async fn reach(
     let concerned: Vec<_> = list.subscribers.iter().filter(is_concerned).collect();
     let adopted = concerned.iter().filter(|of| of.revision >= published).count();
     let all = concerned.len();
-    (all > 0).then(|| format!("{adopted} of {}", count(all, "replica")))
+    (all > 0).then(|| format!("{} of {}", grouped(adopted), count(all, "replica")))
 }

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::Map;
 use toml::{Table, Value};
 
+use crate::admin::numbers::grouped;
 use crate::admin::pages::failure::PageFailure;
 
 /// The fields of the form.
@@ -28,10 +29,6 @@ pub(super) struct PolicyFields {
     pub(super) key_parts: String,
     pub(super) note: String,
 }
-
-/// The quotas of keys in the text of a policy.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct QuotaFields;
 
 /// The algorithms: name in a text, name for users.
 pub(super) const ALGORITHMS: [(&str, &str); 6] = [
@@ -69,7 +66,8 @@ impl PolicyFields {
         matches!(self.enforcement.as_str(), "" | "enforce")
     }
 
-    fn of_table(policy: &Table) -> Self {
+    /// The fields of the table of a policy or of a quota.
+    pub(super) fn of_table(policy: &Table) -> Self {
         let text = |name: &str| policy.get(name).map(shown).unwrap_or_default();
         let rate = text("rate");
         let (of_rate, period) = rate.split_once('/').unwrap_or((&rate, "s"));
@@ -162,10 +160,11 @@ impl PolicyFields {
 
     /// `200 per 1m, bursts of 20`.
     pub(super) fn short_sentence(&self) -> String {
+        let requests = grouped(&self.requests);
         match (self.per.as_str(), self.burst.as_str()) {
-            ("", _) => format!("{} in progress", self.requests),
-            (per, "") => format!("{} in {per}", self.requests),
-            (per, burst) => format!("{} per {per}, bursts of {burst}", self.requests),
+            ("", _) => format!("{requests} in progress"),
+            (per, "") => format!("{requests} in {per}"),
+            (per, burst) => format!("{requests} per {per}, bursts of {}", grouped(burst)),
         }
     }
 
@@ -232,48 +231,8 @@ pub(super) fn only_name(text: &str) -> Option<String> {
     names.next().filter(|_| names.len() == 0).cloned()
 }
 
-impl QuotaFields {
-    /// The quotas of a text.
-    pub(super) fn all(text: &str) -> Vec<(String, PolicyFields, String)> {
-        let document = text.parse::<Table>().unwrap_or_default();
-        let quotas = document.get("override").and_then(Value::as_array);
-        let quotas = quotas.into_iter().flatten().filter_map(Value::as_table);
-        quotas
-            .map(|quota| {
-                let until = quota.get("until").map(shown).unwrap_or_default();
-                (identity(quota), PolicyFields::of_table(quota), until)
-            })
-            .collect()
-    }
-
-    /// The text without the quota of this key.
-    pub(super) fn removed_from(text: &str, key: &str) -> Result<String, String> {
-        without_quota(text, key).map(|document| document.to_string())
-    }
-}
-
-/// The document without a quota. An array without tables is not written.
-fn without_quota(text: &str, key: &str) -> Result<Table, String> {
-    let mut document = text.parse::<Table>().map_err(|error| error.to_string())?;
-    let mut is_empty = false;
-    if let Some(quotas) = document.get_mut("override").and_then(Value::as_array_mut) {
-        quotas.retain(|quota| quota.as_table().is_none_or(|quota| identity(quota) != key));
-        is_empty = quotas.is_empty();
-    }
-    if is_empty {
-        document.remove("override");
-    }
-    Ok(document)
-}
-
-/// The key of a quota as text, with its group.
-fn identity(quota: &Table) -> String {
-    let names = ["key", "escaped_key", "group", "escaped_group"];
-    let parts = names.iter().filter_map(|name| quota.get(*name)).map(shown);
-    parts.collect::<Vec<_>>().join(" in ")
-}
-
-fn shown(value: &Value) -> String {
+/// A value as the form shows it.
+pub(super) fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         value => value.to_string(),
@@ -350,28 +309,6 @@ mod tests {
                 assert_eq!(policy.entry().policy().algorithm_name(), algorithm);
             }
         }
-    }
-
-    #[test]
-    fn quotas_are_listed_and_removed() {
-        let quota = |key: &str, rate: u32| {
-            format!("[[override]]\npolicy = 'a b'\n{key}\ncapacity = 5\nrate = '{rate}/s'\n")
-        };
-        let text = format!(
-            "{BUCKET}{}{}",
-            quota("key = 'acme'", 5),
-            quota("key = 'acme'\ngroup = 'eu'", 6)
-        );
-        let all = QuotaFields::all(&text);
-        let requests: Vec<_> = all
-            .iter()
-            .map(|(key, numbers, _)| (&**key, &*numbers.requests))
-            .collect();
-        assert_eq!(requests, [("acme", "5"), ("acme in eu", "6")]);
-        let text = QuotaFields::removed_from(&text, "acme").unwrap();
-        assert_eq!(QuotaFields::all(&text).len(), 1);
-        let text = QuotaFields::removed_from(&text, "acme in eu").unwrap();
-        assert_eq!(PolicyText::parse("a b", &text).unwrap().overrides().len(), 0);
     }
 
     #[test]

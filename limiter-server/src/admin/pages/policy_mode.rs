@@ -1,5 +1,6 @@
 //! The mode of a policy: its own, or that of the suspensions that replace it.
 
+use crate::admin::numbers::grouped;
 use crate::admin::pages::overlays::{OverlayReach, SuspensionView};
 use crate::admin::pages::views::PolicyView;
 
@@ -81,12 +82,15 @@ pub(super) fn summary(modes: &[PolicyMode]) -> String {
     let counts = PHRASES.map(|of| (of, modes.iter().filter(|mode| phrase(mode) == of).count()));
     let counts = counts.iter().filter(|(_, number)| *number > 0);
     let counts: Vec<String> = counts
-        .map(|(phrase, number)| format!("{number} {phrase}"))
+        .map(|(phrase, number)| format!("{} {phrase}", grouped(number)))
         .collect();
     match modes.len() {
         0 => "No policy has this scope.".to_owned(),
         1 => format!("1 policy decides its calls: {}.", counts.join(", ")),
-        number => format!("{number} policies decide their calls: {}.", counts.join(", ")),
+        number => {
+            let number = grouped(number);
+            format!("{number} policies decide their calls: {}.", counts.join(", "))
+        }
     }
 }
 

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use crate::admin::numbers::{count, grouped};
 use crate::admin::pages::curve::{CurveDrawing, CurvesView};
 use crate::admin::pages::diff::{DiffLine, diff_lines};
-use crate::admin::pages::layout::{count, grouped};
 use crate::admin::pages::time::PageTime;
 use crate::admin::pages::usage::share;
 
@@ -34,8 +34,8 @@ pub(super) struct PreviewView {
 /// The remaining permits of a key.
 #[derive(Debug, Deserialize)]
 pub(super) struct LeftView {
-    pub(super) left: u64,
-    pub(super) of: u64,
+    left: u64,
+    of: u64,
 }
 
 /// The effect on a key.
@@ -112,6 +112,13 @@ fn reach(apps: Option<&[String]>, replicas: Option<usize>) -> String {
     }
 }
 
+impl LeftView {
+    /// `40 of 1,000`.
+    pub(super) fn text(&self) -> String {
+        format!("{} of {}", grouped(self.left), grouped(self.of))
+    }
+}
+
 impl EffectView {
     /// The key, or the description of the example.
     pub(super) fn subject(&self) -> &str {
@@ -121,10 +128,7 @@ impl EffectView {
     /// The remaining permits after the change; a dash if usage cannot be treated so.
     pub(super) fn after(&self, inheritance: &str) -> String {
         let after = self.after.get(inheritance);
-        after.map_or_else(
-            || "–".to_owned(),
-            |after| format!("{} of {}", after.left, after.of),
-        )
+        after.map_or_else(|| "–".to_owned(), LeftView::text)
     }
 }
 

@@ -1,9 +1,9 @@
 //! Open proposals. A change of the policy closes them, because a proposal replaces the revision
 //! that its author read; the forms of such changes state it.
 
+use crate::admin::numbers::count;
 use crate::admin::pages::caller::PageCaller;
 use crate::admin::pages::failure::PageFailure;
-use crate::admin::pages::layout::count;
 use crate::admin::pages::links;
 use crate::admin::pages::views::{PolicyView, ProposalListView, ProposalView};
 
@@ -22,15 +22,40 @@ pub(super) async fn open(caller: &PageCaller, environment: &str) -> Result<Vec<P
     }
 }
 
+impl ProposalView {
+    /// Returns whether the proposal replaces this revision of the policy.
+    pub(super) fn replaces(&self, policy: &str, revision: i64) -> bool {
+        self.name == policy && self.base == revision
+    }
+}
+
 /// A sentence about the proposals that a saved change of a policy closes; `None` without one.
 pub(super) fn closed_by_change(proposals: &[ProposalView], policy: &PolicyView) -> Option<String> {
-    let is_closed = |of: &&ProposalView| of.name == policy.name && of.base == policy.revision;
-    let closed = proposals.iter().filter(is_closed).count();
+    closed(proposals, |of| of.replaces(&policy.name, policy.revision))
+}
+
+/// A sentence about the proposals that a saved change closes; `None` without one.
+pub(super) fn closed(
+    proposals: &[ProposalView],
+    is_closed: impl Fn(&ProposalView) -> bool,
+) -> Option<String> {
+    let closed = proposals.iter().filter(|of| is_closed(of)).count();
+    sentence(closed, "open proposal")
+}
+
+/// A sentence about the other proposals that an approval closes; `None` without one.
+pub(super) fn closed_by_approval(proposals: &[ProposalView], approved: &ProposalView) -> Option<String> {
+    let replaces_same = |of: &&ProposalView| of.replaces(&approved.name, approved.base);
+    let others = proposals.iter().filter(|of| of.id != approved.id);
+    sentence(others.filter(replaces_same).count(), "other open proposal")
+}
+
+fn sentence(closed: usize, noun: &str) -> Option<String> {
     let verb = if closed == 1 { "has" } else { "have" };
     (closed > 0).then(|| {
         format!(
             "When the change is saved, {} can no longer be approved and {verb} to be made again.",
-            count(closed, "open proposal")
+            count(closed, noun)
         )
     })
 }

@@ -2,6 +2,8 @@
 
 use serde::Deserialize;
 
+use crate::admin::numbers::grouped;
+
 /// An assignment.
 #[derive(Debug, Deserialize)]
 pub(super) struct AssignmentView {
@@ -66,7 +68,7 @@ impl AssignmentView {
 /// Thousandths per second with one digit after the point.
 fn per_second(thousandths: u64) -> String {
     let tenths = thousandths / 100;
-    format!("{}.{}/s", tenths / 10, tenths % 10)
+    format!("{}.{}/s", grouped(tenths / 10), tenths % 10)
 }
 
 #[cfg(test)]
@@ -77,5 +79,6 @@ mod tests {
     fn rates_have_one_digit_after_the_point() {
         assert_eq!(per_second(187_500), "187.5/s");
         assert_eq!(per_second(40), "0.0/s");
+        assert_eq!(per_second(12_345_678), "12,345.6/s");
     }
 }

@@ -13,8 +13,9 @@ use serde_json::{Value, json};
 
 use crate::admin::pages::caller::{PageCaller, PageForm, optional};
 use crate::admin::pages::failure::PageFailure;
-use crate::admin::pages::policy_fields::{PolicyFields, QuotaFields};
+use crate::admin::pages::policy_fields::PolicyFields;
 use crate::admin::pages::policy_list::read;
+use crate::admin::pages::quota_fields::QuotaFields;
 use crate::admin::pages::save::put;
 use crate::admin::pages::time::PageTime;
 use crate::admin::pages::{links, see};

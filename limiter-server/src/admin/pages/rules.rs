@@ -12,10 +12,10 @@ use crate::admin::pages::diff::{DiffLine, diff_lines};
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, Section};
 use crate::admin::pages::revisions::DocumentRevisions;
+use crate::admin::pages::rule_list::{DomainRules, domains};
 use crate::admin::pages::views::RevisionView;
 use crate::admin::pages::{links, render, see};
 use crate::admin::preview::{DescribedLimit, DescriptorChange};
-use crate::policy_text::parse_rules;
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -52,25 +52,6 @@ struct MatchView {
     #[serde(default)]
     values: Vec<String>,
     group: Option<String>,
-}
-
-#[derive(Debug)]
-struct RuleRow {
-    number: usize,
-    patterns: String,
-    policy: String,
-    href: String,
-    /// Limits of one request with this group are charged together or not at all.
-    group: Option<String>,
-    settles: bool,
-    is_found: bool,
-}
-
-/// The rules of a domain, in order.
-#[derive(Debug)]
-struct DomainRules {
-    domain: Option<String>,
-    rows: Vec<RuleRow>,
 }
 
 #[derive(Template)]
@@ -180,40 +161,6 @@ fn drafted_rule(descriptor: &str) -> Option<String> {
         json!(domain),
         patterns.join(", ")
     ))
-}
-
-/// The rules of a text by domain, in order.
-fn domains(environment: &str, toml: &str, found: Option<usize>) -> Vec<DomainRules> {
-    let Ok(rules) = parse_rules(toml) else {
-        return Vec::new();
-    };
-    let mut domains: Vec<DomainRules> = Vec::new();
-    for (number, rule) in rules.iter().enumerate() {
-        let mut patterns: Vec<String> = rule.patterns().iter().map(ToString::to_string).collect();
-        if rule.allows_more_entries() {
-            patterns.push("...".to_owned());
-        }
-        let row = RuleRow {
-            number: number + 1,
-            patterns: patterns.join(", "),
-            policy: rule.policy().to_owned(),
-            href: links::page(environment, &["policies", rule.policy()]),
-            group: rule.group().map(str::to_owned),
-            settles: rule.settles(),
-            is_found: found == Some(number),
-        };
-        match domains
-            .iter_mut()
-            .find(|of| of.domain.as_deref() == rule.domain())
-        {
-            Some(domain) => domain.rows.push(row),
-            None => domains.push(DomainRules {
-                domain: rule.domain().map(str::to_owned),
-                rows: vec![row],
-            }),
-        }
-    }
-    domains
 }
 
 pub(super) async fn show(
@@ -359,6 +306,7 @@ async fn refuse(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy_text::parse_rules;
 
     #[test]
     fn rule_is_drafted_from_a_descriptor() {
@@ -383,23 +331,5 @@ mod tests {
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
             .into();
         assert_eq!(query.entries(), expected);
-    }
-
-    #[test]
-    fn rules_keep_their_numbers_across_domains() {
-        let rule = |domain: &str, key: &str| format!("[[rule]]\n{domain}match = ['{key}']\npolicy = 'p'\n");
-        let text = [
-            rule("domain = 'a'\n", "x"),
-            rule("", "y"),
-            rule("domain = 'a'\n", "z"),
-        ]
-        .concat();
-        let domains = domains("prod", &text, Some(2));
-        let numbers: Vec<Vec<usize>> = domains
-            .iter()
-            .map(|of| of.rows.iter().map(|row| row.number).collect())
-            .collect();
-        assert_eq!(numbers, [vec![1, 3], vec![2]]);
-        assert!(domains[0].rows[1].is_found);
     }
 }

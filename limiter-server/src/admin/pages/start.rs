@@ -7,12 +7,14 @@ use axum::response::Response;
 use serde::Deserialize;
 use serde_json::json;
 
+use crate::admin::numbers::grouped;
 use crate::admin::pages::caller::{PageCaller, PageForm};
 use crate::admin::pages::diff::{DiffLine, diff_lines};
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::import::{ImportPlan, ImportedPolicy};
 use crate::admin::pages::layout::Layout;
 use crate::admin::pages::policy_list::all_policies;
+use crate::admin::pages::proposals;
 use crate::admin::pages::views::NamespaceView;
 use crate::admin::pages::{links, render, render_unprocessable, see};
 use crate::admin::permissions::ALL_APPS;
@@ -55,6 +57,8 @@ struct ImportTemplate {
     warnings: Vec<String>,
     policies: Vec<ImportedPolicy>,
     rules: Vec<DiffLine>,
+    /// The proposals that the import closes, as a sentence.
+    closed_proposals: Option<String>,
 }
 
 /// The environment of this server's first run.
@@ -128,7 +132,9 @@ pub(super) async fn preview_import(
         }
         Err(failure) => return Err(failure),
     };
+    let open = proposals::open(&caller, &namespace).await?;
     Ok(render(&ImportTemplate {
+        closed_proposals: proposals::closed(&open, |of| plan.closes(of)),
         layout: Layout::of_server(&caller, "Import").await?,
         yaml: form.yaml,
         rules: diff_lines(&plan.rules_diff()),

@@ -8,9 +8,10 @@ use crate::admin::pages::layout::Health;
 use crate::admin::pages::overlays::{BlockView, SuspensionView};
 use crate::admin::pages::policy_mode::PolicyMode;
 use crate::admin::pages::publication;
+use crate::admin::pages::status_views::StatusView;
 use crate::admin::pages::time::PageTime;
 use crate::admin::pages::trials::TrialView;
-use crate::admin::pages::views::{PolicyView, StatusView, TokenView};
+use crate::admin::pages::views::{PolicyView, TokenView};
 
 fn read<T: DeserializeOwned>(view: Value) -> T {
     serde_json::from_value(view).unwrap()

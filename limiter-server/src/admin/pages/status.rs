@@ -6,13 +6,14 @@ use axum::http::Method;
 use axum::response::Response;
 use serde_json::Value;
 
+use crate::admin::numbers::{count, grouped};
 use crate::admin::pages::apps::NoticeQuery;
 use crate::admin::pages::caller::PageCaller;
 use crate::admin::pages::failure::PageFailure;
-use crate::admin::pages::layout::{Layout, Section, count};
+use crate::admin::pages::layout::{Layout, Section};
 use crate::admin::pages::quota_streams::AssignmentsView;
+use crate::admin::pages::status_views::{LibraryUsageView, StatusView, SubscriberListView, SubscriberView};
 use crate::admin::pages::time::PageTime;
-use crate::admin::pages::views::{LibraryUsageView, StatusView, SubscriberListView, SubscriberView};
 use crate::admin::pages::{links, render, see};
 
 /// A node that was not seen for this time has probably ended.
@@ -92,8 +93,8 @@ impl StatusView {
     fn clock(&self, of: &SubscriberView) -> String {
         match of.clock_ahead / 1_000 {
             0 => "equal".to_owned(),
-            ms if ms > 0 => format!("{ms} ms ahead"),
-            ms => format!("{} ms behind", -ms),
+            ms if ms > 0 => format!("{} ms ahead", grouped(ms)),
+            ms => format!("{} ms behind", grouped(-ms)),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::admin::pages::layout::grouped;
+use crate::admin::numbers::grouped;
 use crate::admin::pages::time::PageTime;
 
 /// The decisions of a policy.

@@ -59,18 +59,21 @@ fn versions(url: &str) -> Vec<String> {
 }
 
 /// The statements of a migration with the types of a database.
-fn statements(url: &str, migration: &str) -> Vec<String> {
-    const BYTES: &str = "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin";
-    let (id, [name, short, text]) = match url.split(':').next() {
-        Some("sqlite") => (
+fn statements(database: &Database, migration: &str) -> Vec<String> {
+    let (id, [name, short, text]) = match database {
+        Database::Sqlite(_) => (
             "INTEGER PRIMARY KEY AUTOINCREMENT",
             [(); 3].map(|()| "TEXT".to_owned()),
         ),
-        Some("postgres") => ("BIGSERIAL PRIMARY KEY", [(); 3].map(|()| "TEXT".to_owned())),
-        _ => (
-            "BIGINT AUTO_INCREMENT PRIMARY KEY",
-            ["VARCHAR(255)", "VARCHAR(64)", "MEDIUMTEXT"].map(|of| format!("{of} {BYTES}")),
-        ),
+        Database::Postgres(_) => ("BIGSERIAL PRIMARY KEY", [(); 3].map(|()| "TEXT".to_owned())),
+        Database::MySql(server) => {
+            let collation = server.product().collation();
+            (
+                "BIGINT AUTO_INCREMENT PRIMARY KEY",
+                ["VARCHAR(255)", "VARCHAR(64)", "MEDIUMTEXT"]
+                    .map(|of| format!("{of} CHARACTER SET utf8mb4 COLLATE {collation}")),
+            )
+        }
     };
     let lines = migration.lines().filter(|line| !line.starts_with("--"));
     let text_of = lines.collect::<Vec<_>>().join("\n");
@@ -130,7 +133,7 @@ pub(super) fn earlier_schemas_are_updated(database: &Database) {
         let create = "CREATE TABLE schema_version (version BIGINT NOT NULL)".to_owned();
         databases::execute(&url, &[create]);
         for (number, migration) in (1..).zip(EARLIER).take(version) {
-            databases::execute(&url, &statements(&url, migration));
+            databases::execute(&url, &statements(database, migration));
             let insert = format!("INSERT INTO schema_version (version) VALUES ({number})");
             databases::execute(&url, &[insert]);
         }
@@ -148,17 +151,17 @@ pub(super) fn interrupted_migration_is_completed(database: &Database) {
     let expected = (columns(&new), versions(&new));
     let migrations: Vec<&str> = EARLIER.into_iter().chain([NEWEST]).collect();
     for (version, migration) in (1..).zip(&migrations) {
-        for executed in 1..=statements(&new, migration).len() {
+        for executed in 1..=statements(database, migration).len() {
             let url = database.create(&format!("interrupted_{version}_{executed}"));
             if let Database::Sqlite(_) = database {
                 std::fs::write(url.trim_start_matches("sqlite:"), "").expect("a file");
             }
             let mut done = vec!["CREATE TABLE schema_version (version BIGINT NOT NULL)".to_owned()];
             for (earlier, text) in (1..version).zip(&migrations) {
-                done.extend(statements(&url, text));
+                done.extend(statements(database, text));
                 done.push(format!("INSERT INTO schema_version (version) VALUES ({earlier})"));
             }
-            done.extend(statements(&url, migration).into_iter().take(executed));
+            done.extend(statements(database, migration).into_iter().take(executed));
             databases::execute(&url, &done);
             databases::block_on(async { Store::open(&url).await.expect("a store").close().await });
             let found = (columns(&url), versions(&url));

@@ -50,6 +50,10 @@ pub const PATHS: &[Path] = &[
     path("in_process::three_limits", "check three limits at once"),
     path("in_process::named", "check a policy of the registry by name"),
     path("in_process::peek", "peek at one key"),
+    path(
+        "in_process::tried_key",
+        "check one key, and decide its trial values",
+    ),
     path("annotated::no_key", "call an annotated function without a key"),
     path(
         "annotated::no_key_by_hand",

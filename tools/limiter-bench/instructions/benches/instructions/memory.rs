@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use gungraun::{library_benchmark, library_benchmark_group};
 use limiter_core::registry::PolicyRegistry;
-use limiter_core::{Decision, Limiter, Policy, Rejection};
+use limiter_core::{Decision, Limiter, Policy, Rejection, Timestamp};
 use limiter_instructions::DECISIONS;
 
 use crate::setup::{ample, names, ready, spent};
@@ -85,6 +85,12 @@ impl Limits {
     }
 }
 
+/// An ample limit whose trial values are ample, too, and do not end.
+fn tried(name: &str) -> Policy {
+    let tried = ample(name).with_trial(&ample(name), Timestamp::from_micros(u64::MAX));
+    tried.expect("the trial has the algorithm of the policy")
+}
+
 #[inline]
 fn is_allowed(decision: Result<Decision, Rejection>) -> bool {
     black_box(decision).expect("memory decides").is_allowed()
@@ -126,7 +132,13 @@ fn peek(limits: Limits) -> Limits {
     limits.repeat(true, Limits::peek)
 }
 
+#[library_benchmark]
+#[bench::warm(Limits::new(1, tried))]
+fn tried_key(limits: Limits) -> Limits {
+    limits.repeat(true, Limits::check)
+}
+
 library_benchmark_group!(
     name = in_process,
-    benchmarks = [one_key, many_keys, denied, three_limits, named, peek]
+    benchmarks = [one_key, many_keys, denied, three_limits, named, peek, tried_key]
 );
