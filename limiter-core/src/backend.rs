@@ -21,8 +21,7 @@ mod holder_lease;
 pub(crate) mod memory;
 mod permits;
 #[cfg(feature = "redis")]
-pub(crate) mod redis;
-pub(crate) mod without_store;
+mod redis_permits;
 
 use std::fmt;
 #[cfg(feature = "redis")]
@@ -31,14 +30,14 @@ use std::time::{Duration, Instant};
 
 use crate::algorithm::{Mode, UsageCorrection};
 use crate::backend::memory::MemoryBackend;
-#[cfg(feature = "redis")]
-use crate::backend::redis::RedisBackend;
 use crate::decision::{Decision, Decisions, Origin, Rejection, SingleOutcome};
 use crate::error::StoreError;
 #[cfg(feature = "redis")]
 use crate::identity::Identity;
 use crate::observe::UsageRecorder;
 use crate::policy::PenaltyLimits;
+#[cfg(feature = "redis")]
+use crate::redis::RedisBackend;
 use crate::request::{DecisionRequest, IdentifiedLimit, LimitRequest, ValidatedLimit};
 #[cfg(feature = "redis")]
 use crate::support::real_time::no_answer_within;

@@ -1,10 +1,12 @@
 //! The Redis store, and the route to the server that decides: a script decides, at the server's
 //! time, on the node that owns the slot.
 
+mod backend;
 pub(crate) mod call_deadline;
 pub(crate) mod client;
 pub(crate) mod cluster;
 pub(crate) mod compare_and_set;
+mod denial_window;
 pub(crate) mod deny_cache;
 mod deployment;
 pub(crate) mod dispatch;
@@ -18,6 +20,7 @@ pub(crate) mod local_fallback;
 pub(crate) mod node;
 pub(crate) mod outage_log;
 pub(crate) mod pending_refunds;
+pub(crate) mod permit_leases;
 pub(crate) mod preflight;
 pub(crate) mod reconciler;
 #[cfg(feature = "registry")]
@@ -38,6 +41,7 @@ use std::time::{Duration, Instant};
 use crate::algorithm::UsageCorrection;
 use crate::error::{ConfigError, StoreError};
 use crate::key::Namespace;
+pub(crate) use crate::redis::backend::RedisBackend;
 use crate::redis::call_deadline::CallDeadline;
 pub(crate) use crate::redis::client::tls::Certificates;
 use crate::redis::cluster::Cluster;

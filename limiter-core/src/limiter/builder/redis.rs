@@ -8,11 +8,11 @@ use bb8_redis::RedisConnectionManager;
 use bb8_redis::bb8::Pool;
 
 use crate::backend::Backend;
-use crate::backend::redis::RedisBackend;
 use crate::error::ConfigError;
 use crate::key::Namespace;
 use crate::limiter::{Limiter, LimiterSettings};
 use crate::policy::{Enforcement, OnStoreFailure, check_deadline, check_text};
+use crate::redis::RedisBackend;
 use crate::redis::replicas::Replicas;
 use crate::redis::usage_reporter::{RevisionSource, UsageReporter};
 use crate::redis::{Certificates, Deployment, NodeSettings, RedisStore, SecretUrl, Topology};

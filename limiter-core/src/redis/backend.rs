@@ -7,11 +7,8 @@
 //! Tests: `tests/contract`, `tests/local_fallback.rs`, `tests/outages.rs`, `limiter-faults`.
 
 mod awaiting_reports;
-mod detached;
 pub(crate) mod inheritance;
 mod penalty;
-mod permit_queue;
-mod permits;
 mod refunds;
 mod repeated_decisions;
 
@@ -20,26 +17,25 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::algorithm::{Mode, UsageCorrection};
-use crate::backend::redis::inheritance::ConvertedLimits;
-use crate::backend::without_store::without_store;
-use crate::concurrency;
-use crate::concurrency::leases::PermitLeases;
-use crate::concurrency::redis_store::ConcurrencyStore;
 use crate::decision::{Decision, Origin, Rejection, SingleOutcome};
 use crate::error::StoreError;
 use crate::observe::{self, UsageRecorder};
 use crate::penalty::denial_counts::DenialCounts;
 use crate::policy::OnStoreFailure;
+use crate::redis::backend::inheritance::ConvertedLimits;
 use crate::redis::deny_cache::{DenyCache, LimitCost, Submission};
 use crate::redis::local_fallback::LocalFallback;
 use crate::redis::outage_log::{Outage, is_outage};
 use crate::redis::pending_refunds::PendingRefunds;
+use crate::redis::permit_leases::PermitLeases;
+use crate::redis::permit_leases::store::{self, ConcurrencyStore};
 use crate::redis::reconciler::Reconciler;
 use crate::redis::replicas::Replicas;
 use crate::redis::token_lease::Leases;
 use crate::redis::usage_reporter::UsageReporter;
 use crate::redis::{READY_WITHIN, RedisStore};
 use crate::request::{DecisionRequest, IdentifiedLimit, ValidatedLimit, Verdict};
+use crate::store_failure::without_store;
 use crate::support::clock::Clock;
 use crate::support::log_throttle::LogThrottle;
 use crate::support::real_time::{within, within_pinned};
@@ -105,7 +101,7 @@ impl RedisBackend {
     }
 
     /// Decides a request from leased tokens, or by a denial in the deny cache.
-    pub(super) fn try_decide(&self, request: &DecisionRequest<'_>) -> Option<Decision> {
+    pub(crate) fn try_decide(&self, request: &DecisionRequest<'_>) -> Option<Decision> {
         // A lease that is granted while replicas reconcile must not be spent besides their shares.
         if !self.fallback.is_reconciling(request) {
             if let Some(decision) = self.leases.decide(request) {
@@ -121,7 +117,7 @@ impl RedisBackend {
     /// the deny cache has no denial. A limit with leased tokens is decided as a request, since
     /// leased tokens are spent first.
     #[inline(never)]
-    pub(super) fn try_decide_one<R>(
+    pub(crate) fn try_decide_one<R>(
         &self,
         limit: IdentifiedLimit<'_>,
         mode: Mode,
@@ -350,7 +346,7 @@ impl RedisBackend {
     }
 
     pub(crate) async fn ready(&self, patience: Duration) -> Result<(), StoreError> {
-        let permits = concurrency::redis_store::nothing(READY_WITHIN);
+        let permits = store::nothing(READY_WITHIN);
         within(patience, self.store.ready([permits])).await
     }
 

@@ -1,21 +1,24 @@
 //! Concurrency permits from Redis and, while it is unavailable, from the local fallback.
 
+mod detached;
+mod queue;
+
 use std::time::{Duration, Instant};
 
 use crate::algorithm::StepOutcome;
-use crate::backend::redis::RedisBackend;
-use crate::backend::without_store::without_store;
-use crate::concurrency::leases::{AcquireOutcome, PermitLease};
 use crate::concurrency::permit::{ConcurrencyPermit, PermitBacking, into_permit};
-use crate::concurrency::redis_store::Occupancy;
 use crate::concurrency::request::ConcurrencyRequest;
-use crate::concurrency::table::{PermitGuard, PermitTable, PermitTerms};
 use crate::decision::{Decision, Origin, Rejection};
 use crate::error::StoreError;
+use crate::memory::permit_table::{PermitGuard, PermitTable, PermitTerms};
 use crate::observe;
 use crate::policy::OnStoreFailure;
+use crate::redis::RedisBackend;
 use crate::redis::outage_log::is_outage;
+use crate::redis::permit_leases::store::Occupancy;
+use crate::redis::permit_leases::{AcquireOutcome, PermitLease};
 use crate::request::DecisionRequest;
+use crate::store_failure::without_store;
 use crate::units::micros_ceil;
 
 /// `retry_after` of a denial by the local fallback.
