@@ -14,7 +14,6 @@ use crate::memory::permit_table::{PermitGuard, PermitTable, PermitTerms};
 use crate::observe;
 use crate::policy::OnStoreFailure;
 use crate::redis::RedisBackend;
-use crate::redis::outage_log::is_outage;
 use crate::redis::permit_leases::store::Occupancy;
 use crate::redis::permit_leases::{AcquireOutcome, PermitLease};
 use crate::request::DecisionRequest;
@@ -87,8 +86,7 @@ impl RedisBackend {
         started: Instant,
     ) -> Result<(Decision, Option<PermitGuard<PermitLease>>), Rejection> {
         let (request, limit, terms) = (acquire.decision_request(), acquire.limit(), acquire.terms());
-        let has_fallback = request.on_store_failure() == OnStoreFailure::Local;
-        if !has_fallback || !is_outage(error.kind()) {
+        if !Self::falls_back(request, &error) {
             self.outage.answers(request, &error, self.clock.now());
             let result = without_store(request, error, self.clock.now());
             observe::record_query(started, result.as_ref().ok().map(Decision::origin));

@@ -31,8 +31,9 @@ use crate::redis::permit_leases::PermitLeases;
 use crate::redis::permit_leases::store::{self, ConcurrencyStore};
 use crate::redis::reconciler::Reconciler;
 use crate::redis::replicas::Replicas;
+use crate::redis::settings::BackendSettings;
 use crate::redis::token_lease::Leases;
-use crate::redis::usage_reporter::UsageReporter;
+use crate::redis::usage::UsageReporter;
 use crate::redis::{READY_WITHIN, RedisStore};
 use crate::request::{DecisionRequest, IdentifiedLimit, ValidatedLimit, Verdict};
 use crate::store_failure::without_store;
@@ -61,25 +62,22 @@ pub(crate) struct RedisBackend {
 }
 
 impl RedisBackend {
-    /// Denials are kept for `keep_denials`; the fallback has `max_keys` keys; `max_waiting` calls
-    /// wait for concurrency permits.
-    pub(crate) fn new(
-        store: RedisStore,
-        replicas: Replicas,
-        clock: Clock,
-        keep_denials: Duration,
-        (max_keys, max_waiting): (usize, usize),
-    ) -> Self {
-        let fallback = Arc::new(LocalFallback::new(clock.clone(), max_keys));
+    pub(crate) fn new(store: RedisStore, settings: BackendSettings) -> Self {
+        let clock = store.clock.clone();
+        let fallback = Arc::new(LocalFallback::new(clock.clone(), settings.max_local_keys));
         Self {
             leases: Leases::new(store.lender(), clock.clone()),
-            permit_leases: PermitLeases::new(ConcurrencyStore::of(&store), clock.clone(), max_waiting),
+            permit_leases: PermitLeases::new(
+                ConcurrencyStore::of(&store),
+                clock.clone(),
+                settings.max_waiting,
+            ),
             reconciler: Reconciler::new(Arc::clone(&fallback), store.permit_reporter()),
+            replicas: Replicas::new(settings.replicas, store.heartbeat(), clock.clone()),
             store,
-            denials: DenyCache::new(clock.clone(), keep_denials),
+            denials: DenyCache::new(clock.clone(), settings.deny_cache),
             refunds: PendingRefunds::default(),
             fallback,
-            replicas,
             clock,
             converted: ConvertedLimits::default(),
             full_log: LogThrottle::default(),
@@ -230,8 +228,7 @@ impl RedisBackend {
         error: StoreError,
         started: Instant,
     ) -> Result<Decision, Rejection> {
-        let has_fallback = request.on_store_failure() == OnStoreFailure::Local;
-        if !has_fallback || !is_outage(error.kind()) {
+        if !Self::falls_back(request, &error) {
             self.outage.answers(request, &error, self.clock.now());
             let answer = without_store(request, error, self.clock.now());
             observe::record_query(started, answer.as_ref().ok().map(Decision::origin));
@@ -247,6 +244,11 @@ impl RedisBackend {
             }
         })?;
         Ok(self.decided_by_share(request, verdict, error, started))
+    }
+
+    /// Returns whether the local fallback decides a request, since Redis failed with `error`.
+    pub(crate) fn falls_back(request: &DecisionRequest<'_>, error: &StoreError) -> bool {
+        request.on_store_failure() == OnStoreFailure::Local && is_outage(error.kind())
     }
 
     /// The decision from this replica's share, because Redis failed with `error`.
