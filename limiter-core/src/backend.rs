@@ -21,8 +21,7 @@ mod holder_lease;
 pub(crate) mod memory;
 mod permits;
 #[cfg(feature = "redis")]
-pub(crate) mod redis;
-pub(crate) mod without_store;
+mod redis_permits;
 
 use std::fmt;
 #[cfg(feature = "redis")]
@@ -31,14 +30,16 @@ use std::time::{Duration, Instant};
 
 use crate::algorithm::{Mode, UsageCorrection};
 use crate::backend::memory::MemoryBackend;
-#[cfg(feature = "redis")]
-use crate::backend::redis::RedisBackend;
 use crate::decision::{Decision, Decisions, Origin, Rejection, SingleOutcome};
 use crate::error::StoreError;
 #[cfg(feature = "redis")]
 use crate::identity::Identity;
 use crate::observe::UsageRecorder;
 use crate::policy::PenaltyLimits;
+#[cfg(feature = "redis")]
+use crate::redis::RedisBackend;
+#[cfg(all(feature = "registry", feature = "redis"))]
+use crate::redis::registry_store::{RegistryStore, SubscriberStore};
 use crate::request::{DecisionRequest, IdentifiedLimit, LimitRequest, ValidatedLimit};
 #[cfg(feature = "redis")]
 use crate::support::real_time::no_answer_within;
@@ -296,7 +297,7 @@ impl Backend {
 
     /// Returns the access to the usage in Redis. `None` in process.
     #[cfg(feature = "redis")]
-    pub(crate) fn usage_store(&self) -> Option<crate::redis::usage_store::UsageStore> {
+    pub(crate) fn usage_store(&self) -> Option<crate::redis::usage::UsageStore> {
         match self {
             Self::Memory(_) => None,
             Self::Redis(redis) => Some(redis.store().usage_store()),
@@ -334,9 +335,7 @@ impl Backend {
     /// Returns the access to the policy registry in Redis and to its subscribers. `None` in
     /// process.
     #[cfg(all(feature = "registry", feature = "redis"))]
-    pub(crate) fn registry_store(
-        &self,
-    ) -> Option<(crate::redis::RegistryStore, crate::redis::SubscriberStore)> {
+    pub(crate) fn registry_store(&self) -> Option<(RegistryStore, SubscriberStore)> {
         match self {
             Self::Memory(_) => None,
             Self::Redis(redis) => Some((redis.store().registry_store(), redis.store().subscriber_store())),

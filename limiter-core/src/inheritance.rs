@@ -1,7 +1,7 @@
 //! Conversion of stored usage after a policy change with `Inheritance::Proportional`.
 //!
 //! The first call after a change converts the state of its key to the new quota. `memory` converts
-//! under the shard's lock; `backend/redis/inheritance.rs` converts by compare-and-set, so that
+//! under the shard's lock; `redis/backend/inheritance.rs` converts by compare-and-set, so that
 //! several replicas convert a key once.
 
 pub(crate) mod memory;

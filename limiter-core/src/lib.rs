@@ -118,6 +118,7 @@ pub(crate) mod redis;
 mod request;
 pub(crate) mod responses;
 pub(crate) mod settlement;
+mod store_failure;
 pub(crate) mod support;
 pub mod typestate;
 mod wait_queue;
@@ -153,24 +154,19 @@ pub mod fuzzing;
 /// Distributed concurrency limits: permits that a holder keeps until it releases them.
 ///
 /// The number of calls in progress cannot be limited by a rate. A concurrency policy therefore
-/// hands out permits, and a permit counts until it is dropped. In process, `table` counts the
-/// permits. With Redis, each permit is a lease in Redis that one task per limiter renews
-/// (`leases`).
+/// hands out permits, and a permit counts until it is dropped. In process,
+/// `memory/permit_table.rs` counts the permits. With Redis, each permit is a lease in Redis that
+/// one task per limiter renews (`redis/permit_leases.rs`).
 ///
 /// The builder of an acquisition is `check/acquire_concurrency.rs`.
 ///
 /// Invariants: Redis never counts more unexpired leases than the policy's maximum; a permit reports
 /// itself lost before its lease ends in Redis. Tests: `tests/concurrency.rs`,
-/// `tests/contract/concurrency.rs`, `table/tests.rs`.
+/// `tests/contract/concurrency.rs`, `memory/permit_table/tests.rs`.
 pub mod concurrency {
     pub(crate) mod acquire_deadline;
-    #[cfg(feature = "redis")]
-    pub(crate) mod leases;
     pub(crate) mod permit;
-    #[cfg(feature = "redis")]
-    pub(crate) mod redis_store;
     pub(crate) mod request;
-    pub(crate) mod table;
 
     pub use crate::check::{AcquireConcurrency, ConcurrencyFuture};
     pub use crate::concurrency::permit::ConcurrencyPermit;

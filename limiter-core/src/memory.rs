@@ -12,6 +12,7 @@ mod evict;
 mod general_step;
 pub(crate) mod holder_lease;
 mod locks;
+pub(crate) mod permit_table;
 mod several_limits;
 mod sweep;
 mod table;

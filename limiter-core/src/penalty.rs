@@ -2,8 +2,8 @@
 //!
 //! A penalty consists of two limits beside the policy's own: a window that counts denials and a
 //! funnel that holds the block. `blocks` adds them to a request; `denial_counts` collects the
-//! denials that this replica has not reported to Redis; `denial_window` charges them there. The
-//! stores charge both limits after a denial (`Backend::count_denial`).
+//! denials that this replica has not reported to Redis; `redis/denial_window.rs` charges them
+//! there. The stores charge both limits after a denial (`Backend::count_denial`).
 //!
 //! Invariant: denials by a block are not counted, so a block ends after its duration. Tests:
 //! `tests/penalties.rs`, `tests/contract/penalties.rs`.
@@ -11,8 +11,6 @@
 pub(crate) mod blocks;
 #[cfg(feature = "redis")]
 pub(crate) mod denial_counts;
-#[cfg(feature = "redis")]
-mod denial_window;
 
 use crate::error::StoreError;
 use crate::policy::Policy;

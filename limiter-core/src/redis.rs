@@ -1,70 +1,71 @@
 //! The Redis store, and the route to the server that decides: a script decides, at the server's
 //! time, on the node that owns the slot.
+//!
+//! Other modules use [`RedisBackend`], which has the operations of the store, and the sub-modules
+//! `permit_leases`, `registry_store`, `settings` and `usage`. All other modules are private.
 
-pub(crate) mod call_deadline;
-pub(crate) mod client;
-pub(crate) mod cluster;
-pub(crate) mod compare_and_set;
-pub(crate) mod deny_cache;
-mod deployment;
-pub(crate) mod dispatch;
-pub(crate) mod error_mapping;
+mod backend;
+mod call_deadline;
+mod client;
+mod cluster;
+mod compare_and_set;
+mod denial_window;
+mod deny_cache;
+mod dispatch;
+mod error_mapping;
 mod eviction;
 #[cfg(fuzzing)]
 pub(crate) mod fuzzing;
-pub(crate) mod heartbeat;
-pub(crate) mod holder_lease;
-pub(crate) mod local_fallback;
-pub(crate) mod node;
-pub(crate) mod outage_log;
-pub(crate) mod pending_refunds;
-pub(crate) mod preflight;
-pub(crate) mod reconciler;
+mod heartbeat;
+mod holder_lease;
+mod local_fallback;
+mod node;
+mod outage_log;
+mod pending_refunds;
+pub(crate) mod permit_leases;
+mod preflight;
+mod reconciler;
 #[cfg(feature = "registry")]
 pub(crate) mod registry_store;
-pub(crate) mod replicas;
-pub(crate) mod reservation_store;
-pub(crate) mod script;
+mod replicas;
+mod reservation_store;
+mod script;
 mod secret_url;
-#[cfg(feature = "registry")]
-pub(crate) mod subscriber_store;
-pub(crate) mod token_lease;
-pub(crate) mod topology;
-pub(crate) mod usage_reporter;
-pub(crate) mod usage_store;
+pub(crate) mod settings;
+mod token_lease;
+mod topology;
+pub(crate) mod usage;
 
 use std::time::{Duration, Instant};
 
 use crate::algorithm::UsageCorrection;
 use crate::error::{ConfigError, StoreError};
 use crate::key::Namespace;
+pub(crate) use crate::redis::backend::RedisBackend;
 use crate::redis::call_deadline::CallDeadline;
-pub(crate) use crate::redis::client::tls::Certificates;
 use crate::redis::cluster::Cluster;
-pub(crate) use crate::redis::deployment::{Deployment, Topology};
 use crate::redis::dispatch::BatchPart;
 use crate::redis::eviction::Eviction;
-pub(crate) use crate::redis::heartbeat::Heartbeat;
-pub(crate) use crate::redis::node::NodeSettings;
+use crate::redis::heartbeat::Heartbeat;
 use crate::redis::node::{DecideOperation, Node, NodeOperation};
 use crate::redis::reconciler::PermitReporter;
 #[cfg(feature = "registry")]
-pub(crate) use crate::redis::registry_store::{PublishOutcome, RegistryStore, Stored};
+use crate::redis::registry_store::{RegistryStore, SubscriberStore};
+use crate::redis::reservation_store::ReservationStore;
 use crate::redis::script::Call;
-use crate::redis::script::wire::{InputDraft, Operation};
-pub(crate) use crate::redis::secret_url::SecretUrl;
-#[cfg(feature = "registry")]
-pub(crate) use crate::redis::subscriber_store::{SubscriberRecord, SubscriberStore};
-pub(crate) use crate::redis::token_lease::leased_limit::{LeaseReply, LeasedLimit, RedisTokenLender};
+use crate::redis::script::wire::{self, InputDraft, Operation};
+use crate::redis::settings::Deployment;
+use crate::redis::token_lease::leased_limit::{self, RedisTokenLender};
+use crate::redis::usage::UsageStore;
 use crate::request::{DecisionRequest, ValidatedLimit, Verdict};
 use crate::support::clock::Clock;
 
 /// Deadline for the preparation of one node; the caller's deadline covers all nodes.
-pub(crate) const READY_WITHIN: Duration = Duration::from_secs(5);
+const READY_WITHIN: Duration = Duration::from_secs(5);
 
 /// The route to the server that decides. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) enum Route {
+enum Route {
     Standalone(Node),
     Cluster(Cluster),
 }
@@ -83,7 +84,7 @@ impl Route {
 /// A store whose state is in Redis.
 #[derive(Debug)]
 pub(crate) struct RedisStore {
-    pub(crate) route: Route,
+    route: Route,
     eviction: Eviction,
     pub(crate) namespace: Namespace,
     pub(crate) clock: Clock,
@@ -134,9 +135,9 @@ impl RedisStore {
     }
 
     /// Returns the access to the usage of the namespace.
-    pub(crate) fn usage_store(&self) -> usage_store::UsageStore {
+    pub(crate) fn usage_store(&self) -> UsageStore {
         let namespace = self.namespace.clone();
-        usage_store::UsageStore::new(self.route.clone(), self.clock.clone(), namespace)
+        UsageStore::new(self.route.clone(), self.clock.clone(), namespace)
     }
 
     /// Returns the lender from which this replica leases tokens.
@@ -156,12 +157,12 @@ impl RedisStore {
 
     /// Returns the name of the key that contains a limit's state.
     pub(crate) fn redis_key(&self, limit: &ValidatedLimit<'_>) -> String {
-        crate::redis::token_lease::leased_limit::key(limit, &self.namespace)
+        leased_limit::key(limit, &self.namespace)
     }
 
     /// Returns the storage of detached reservations.
-    pub(crate) fn reservations(&self) -> crate::redis::reservation_store::ReservationStore<'_> {
-        crate::redis::reservation_store::ReservationStore::new(&self.route, &self.clock, &self.namespace)
+    pub(crate) fn reservations(&self) -> ReservationStore<'_> {
+        ReservationStore::new(&self.route, &self.clock, &self.namespace)
     }
 
     /// Decides a request whose caller has waited since `started`.
@@ -212,15 +213,9 @@ impl RedisStore {
         change: UsageCorrection,
     ) -> Result<Verdict, StoreError> {
         let injected = self.clock.injected();
-        let key = crate::redis::token_lease::leased_limit::key(limit, &self.namespace);
-        let call = crate::redis::token_lease::leased_limit::apply_change(
-            limit,
-            change,
-            key,
-            injected,
-            limit.policy.deadline(),
-        );
-        crate::redis::token_lease::leased_limit::changed(&self.route.run(&call).await?, limit, change)
+        let key = leased_limit::key(limit, &self.namespace);
+        let call = leased_limit::apply_change(limit, change, key, injected, limit.policy.deadline());
+        leased_limit::changed(&self.route.run(&call).await?, limit, change)
     }
 
     /// Deletes the state of every limit of a request.
@@ -236,8 +231,8 @@ impl RedisStore {
         others: impl IntoIterator<Item = Call<'static>>,
     ) -> Result<(), StoreError> {
         let own = [
-            crate::redis::script::wire::call(&[], None, READY_WITHIN),
-            crate::redis::token_lease::leased_limit::nothing(READY_WITHIN),
+            wire::call(&[], None, READY_WITHIN),
+            leased_limit::nothing(READY_WITHIN),
         ];
         let scripts: Vec<_> = own.into_iter().chain(others).collect();
         let nodes = match &self.route {

@@ -1,7 +1,7 @@
 //! Counts the decisions of a limiter for the usage of the whole fleet in Redis.
 //!
 //! A decision of a limiter that reports its usage increments one counter of its policy, and a
-//! denial enters the sketch of its policy. [`UsageReporter`](crate::redis::usage_reporter) removes
+//! denial enters the sketch of its policy. [`UsageReporter`](crate::redis::usage) removes
 //! the counts every few seconds and adds them to those of the other processes in Redis. A limiter
 //! that does not report has no recorder.
 //!

@@ -13,14 +13,14 @@ use crate::concurrency::request::ConcurrencyRequest;
 use crate::decision::Rejection;
 use crate::detachment::DetachedHold;
 use crate::detachment::id::{DetachedId, StoredId};
+#[cfg(feature = "redis")]
+use crate::detachment::record::ReservationClaim;
 use crate::detachment::record::ReservationRecord;
 use crate::detachment::table::ExpiringTable;
 use crate::error::StoreError;
 use crate::identity::Identity;
 #[cfg(feature = "redis")]
 use crate::observe;
-#[cfg(feature = "redis")]
-use crate::redis::reservation_store::ReservationClaim;
 use crate::units::Timestamp;
 
 impl Backend {

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use crate::backend::Backend;
-#[cfg(feature = "redis")]
-use crate::backend::redis::RedisBackend;
 use crate::error::StoreError;
 #[cfg(feature = "redis")]
 use crate::observe;
+#[cfg(feature = "redis")]
+use crate::redis::RedisBackend;
 use crate::request::{HolderRenewal, HolderReply, ValidatedLimit};
 #[cfg(feature = "redis")]
 use crate::support::real_time::within;

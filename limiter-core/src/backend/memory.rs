@@ -10,11 +10,9 @@ use std::future::pending;
 use std::sync::Arc;
 
 use crate::algorithm::{Mode, StepOutcome, StepResult, UsageCorrection};
-use crate::backend::without_store::without_store;
 use crate::concurrency::acquire_deadline::AcquireDeadline;
 use crate::concurrency::permit::{ConcurrencyPermit, PermitBacking, into_permit};
 use crate::concurrency::request::ConcurrencyRequest;
-use crate::concurrency::table::PermitTable;
 use crate::decision::{Decision, LimitOutcome, Origin, Rejection};
 use crate::detachment::DetachedHold;
 use crate::detachment::table::ExpiringTable;
@@ -23,11 +21,13 @@ use crate::identity::Identity;
 use crate::key::Key;
 use crate::memory::MemoryStore;
 use crate::memory::holder_lease::HolderTable;
+use crate::memory::permit_table::PermitTable;
 use crate::penalty::log_uncounted;
 use crate::policy::PenaltyLimits;
 use crate::request::{
     DecisionRequest, HolderRenewal, HolderReply, IdentifiedLimit, LimitRequest, ValidatedLimit,
 };
+use crate::store_failure::without_store;
 use crate::support::one_or_many::OneOrMany;
 
 /// The states and the concurrency permits of this process.

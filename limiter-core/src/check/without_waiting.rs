@@ -13,7 +13,6 @@ use std::task::Poll;
 use smallvec::smallvec;
 
 use crate::algorithm::Mode;
-use crate::backend::without_store::without_store;
 use crate::check::Check;
 use crate::concurrency::request::ConcurrencyRequest;
 use crate::decision::{Decision, Rejection};
@@ -23,6 +22,7 @@ use crate::limiter::Limiter;
 use crate::observe;
 use crate::policy::Policy;
 use crate::request::{IdentifiedLimit, LimitCharge, LimitRequest, charge_of_bounded_key};
+use crate::store_failure::without_store;
 use crate::support::one_or_many::OneOrMany;
 use crate::units::Amount;
 

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::future::pending;
 
-#[cfg(feature = "redis")]
-use crate::concurrency::leases::PermitLease;
-use crate::concurrency::table::PermitGuard;
 use crate::decision::{Decision, Rejection};
+use crate::memory::permit_table::PermitGuard;
 use crate::observe::AsDecision;
+#[cfg(feature = "redis")]
+use crate::redis::permit_leases::PermitLease;
 
 /// A permit of a concurrency limit, released on drop. Created by
 /// [`Limiter::acquire_concurrency`](crate::Limiter::acquire_concurrency).

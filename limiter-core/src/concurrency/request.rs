@@ -3,9 +3,9 @@
 use smallvec::SmallVec;
 
 use crate::algorithm::{Mode, StepOutcome, StepResult};
-use crate::concurrency::table::{MAX_PERMIT_COST, PermitTerms};
 use crate::decision::{Decision, LimitOutcome, Origin, Rejection};
 use crate::error::ConfigError;
+use crate::memory::permit_table::{MAX_PERMIT_COST, PermitTerms};
 use crate::policy::{Algorithm, Concurrency};
 use crate::request::limit_request::RequestedCost;
 use crate::request::{DecisionRequest, LimitRequest, ValidatedLimit, identity, never_fits};

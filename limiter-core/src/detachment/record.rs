@@ -24,6 +24,18 @@ pub(crate) struct ReservationRecord {
     pub(crate) charges: Vec<Option<RecordedCharge>>,
 }
 
+/// The result of a claim to settle a reservation.
+#[cfg(feature = "redis")]
+#[derive(Debug)]
+pub(crate) enum ReservationClaim {
+    /// The reservation is settled by this caller alone.
+    Claimed(ReservationRecord),
+    /// The reservation was settled before.
+    Settled,
+    /// There is no such reservation, or it has expired.
+    Absent,
+}
+
 /// The charge of one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordedCharge {

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use crate::decision::Origin;
 use crate::error::StoreError;
 use crate::limiter::Limiter;
-use crate::redis::usage_reporter::{MICROS_PER_MINUTE, minute_of};
-use crate::redis::usage_store::{
-    MAX_CHANGED, StoredFields, UsageHash, UsageStore, decode_count, decode_denied, version,
+use crate::redis::usage::{
+    MAX_CHANGED, MICROS_PER_MINUTE, StoredFields, UsageHash, UsageStore, decode_count, decode_denied,
+    minute_of, version,
 };
 use crate::support::clock::Clock;
 use crate::units::Timestamp;

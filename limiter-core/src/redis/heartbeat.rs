@@ -26,7 +26,7 @@ impl Heartbeat {
     /// Timeout of a beat. No call waits for it.
     pub(crate) const TIMEOUT: Duration = Duration::from_millis(500);
 
-    pub(crate) fn new(route: Route, clock: Clock, key: String) -> Self {
+    pub(super) fn new(route: Route, clock: Clock, key: String) -> Self {
         // The seeds of each instance are random.
         let id = RandomState::new().hash_one((std::process::id(), SystemTime::now()));
         Self {

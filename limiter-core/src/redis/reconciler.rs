@@ -45,7 +45,7 @@ const ABANDONED_AFTER: Duration = Duration::from_secs(5);
 /// Charges limits in Redis unconditionally.
 #[derive(Clone, Debug)]
 pub(crate) struct PermitReporter {
-    pub(crate) route: Route,
+    pub(super) route: Route,
     pub(crate) clock: Clock,
     pub(crate) namespace: Namespace,
 }

@@ -4,6 +4,8 @@
 //! to users that may write the key: a program that only follows the registry needs no such
 //! permission.
 
+mod subscribers;
+
 use std::time::Duration;
 
 use bb8_redis::redis;
@@ -13,6 +15,7 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::key::escape_part;
 use crate::redis::Route;
 use crate::redis::client::connection::Connection;
+pub(crate) use crate::redis::registry_store::subscribers::{SubscriberRecord, SubscriberStore};
 use crate::redis::script::{Call, REGISTRY, wire};
 use crate::redis::topology::slots::slot;
 use crate::support::clock::Clock;
@@ -67,7 +70,7 @@ impl RegistryStore {
     /// Timeout of dialling and subscribing.
     const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(5);
 
-    pub(crate) fn new(route: Route, clock: Clock, key: String) -> Self {
+    pub(super) fn new(route: Route, clock: Clock, key: String) -> Self {
         Self { route, clock, key }
     }
 
@@ -255,10 +258,9 @@ mod tests {
     use limiter_testing::{RedisCluster, RedisServer, acl};
 
     use crate::key::Namespace;
-    use crate::redis::client::tls::Certificates;
+    use crate::redis::RedisStore;
     use crate::redis::registry_store::*;
-    use crate::redis::secret_url::SecretUrl;
-    use crate::redis::{Deployment, NodeSettings, RedisStore, Topology};
+    use crate::redis::settings::{Certificates, Deployment, NodeSettings, SecretUrl, Topology};
 
     fn store(topology: Topology) -> RegistryStore {
         let node = NodeSettings {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::error::{StoreError, StoreErrorKind};
-use crate::redis::Heartbeat;
+use crate::redis::heartbeat::Heartbeat;
 use crate::support::background_task::{BackgroundTask, TaskNumber};
 use crate::support::clock::Clock;
 use crate::support::real_time::within;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bb8_redis::redis::Value;
 
 use crate::detachment::id::StoredId;
-use crate::detachment::record::ReservationRecord;
+use crate::detachment::record::{ReservationClaim, ReservationRecord};
 use crate::error::StoreError;
 use crate::key::Namespace;
 use crate::redis::Route;
@@ -30,19 +30,8 @@ pub(crate) struct ReservationStore<'a> {
     namespace: &'a Namespace,
 }
 
-/// The result of a claim.
-#[derive(Debug)]
-pub(crate) enum ReservationClaim {
-    /// The reservation is settled by this caller alone.
-    Claimed(ReservationRecord),
-    /// The reservation was settled before.
-    Settled,
-    /// There is no such reservation, or it has expired.
-    Absent,
-}
-
 impl<'a> ReservationStore<'a> {
-    pub(crate) fn new(route: &'a Route, clock: &'a Clock, namespace: &'a Namespace) -> Self {
+    pub(super) fn new(route: &'a Route, clock: &'a Clock, namespace: &'a Namespace) -> Self {
         Self {
             route,
             clock,

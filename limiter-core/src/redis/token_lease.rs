@@ -25,7 +25,7 @@ use crate::algorithm::{Mode, StepOutcome, missing_until, next_permit};
 use crate::decision::{Decision, Origin};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::policy::{Algorithm, Funnel, Rate, TokenBucket};
-use crate::redis::RedisTokenLender;
+use crate::redis::token_lease::leased_limit::RedisTokenLender;
 use crate::redis::token_lease::lender::TokenLender;
 use crate::redis::token_lease::table::{LeaseEntry, LeaseTable, RefillRequest, find, remove};
 use crate::request::{DecisionRequest, ValidatedLimit, Verdict};

@@ -20,7 +20,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::error::ConfigError;
-use crate::redis::{PublishOutcome, RegistryStore, Stored, SubscriberStore};
+use crate::redis::registry_store::{PublishOutcome, RegistryStore, Stored, SubscriberStore};
 use crate::registry::PolicyRegistry;
 pub use crate::registry::redis::access::RegistryAccess;
 pub use crate::registry::redis::document::RedisDocument;

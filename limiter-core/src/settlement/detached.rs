@@ -14,11 +14,11 @@ use tokio::runtime::Handle;
 
 use crate::decision::{Decision, Origin, Rejection};
 use crate::detachment::id::{DetachedId, IdBacking, IdKind, StoredId};
+#[cfg(feature = "redis")]
+use crate::detachment::record::ReservationClaim;
 use crate::detachment::record::ReservationRecord;
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::limiter::Limiter;
-#[cfg(feature = "redis")]
-use crate::redis::reservation_store::ReservationClaim;
 use crate::request::LimitRequest;
 use crate::settlement::Reservation;
 use crate::settlement::reserved_limit::ReservedLimit;

@@ -8,14 +8,13 @@ use bb8_redis::RedisConnectionManager;
 use bb8_redis::bb8::Pool;
 
 use crate::backend::Backend;
-use crate::backend::redis::RedisBackend;
 use crate::error::ConfigError;
 use crate::key::Namespace;
 use crate::limiter::{Limiter, LimiterSettings};
 use crate::policy::{Enforcement, OnStoreFailure, check_deadline, check_text};
-use crate::redis::replicas::Replicas;
-use crate::redis::usage_reporter::{RevisionSource, UsageReporter};
-use crate::redis::{Certificates, Deployment, NodeSettings, RedisStore, SecretUrl, Topology};
+use crate::redis::settings::{BackendSettings, Certificates, Deployment, NodeSettings, SecretUrl, Topology};
+use crate::redis::usage::{RevisionSource, UsageReporter};
+use crate::redis::{RedisBackend, RedisStore};
 use crate::registry::policy_lookup::PolicyLookup;
 use crate::registry::{OnUnknownPolicy, PolicyRegistry};
 use crate::support::clock::{Clock, ManualClock};
@@ -297,16 +296,15 @@ impl RedisBuilder {
         };
         let namespace = Namespace::new(&self.prefix, &namespace);
         let store = RedisStore::new(self.deployment, namespace, self.clock.clone())?;
-        let replicas = Replicas::new(
-            self.replicas.and_then(NonZeroU32::new),
-            store.heartbeat(),
-            self.clock.clone(),
-        );
-        let clock = self.clock.clone();
-        let bounds = (self.max_local_keys, self.settings.max_waiting);
-        let usage = usage_reporter(self.usage, &store, &clock, &self.settings.names);
-        let guard = RedisBackend::new(store, replicas, clock, self.deny_cache, bounds).with_usage(usage);
-        let backend = Backend::Redis(Arc::new(guard));
+        let usage = usage_reporter(self.usage, &store, &self.clock, &self.settings.names);
+        let settings = BackendSettings {
+            replicas: self.replicas.and_then(NonZeroU32::new),
+            deny_cache: self.deny_cache,
+            max_local_keys: self.max_local_keys,
+            max_waiting: self.settings.max_waiting,
+        };
+        let redis = RedisBackend::new(store, settings).with_usage(usage);
+        let backend = Backend::Redis(Arc::new(redis));
         let limiter = Limiter::new(backend, self.clock, self.settings);
         Ok(limiter.with_enforcement(self.enforcement, of_environment))
     }

@@ -45,7 +45,7 @@ pub(crate) struct LeaseReply {
 }
 
 impl RedisTokenLender {
-    pub(crate) fn new(route: Route, clock: Clock, namespace: Namespace) -> Self {
+    pub(in crate::redis) fn new(route: Route, clock: Clock, namespace: Namespace) -> Self {
         Self {
             route,
             clock,

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::algorithm::LeaseRequest;
 use crate::error::StoreError;
-use crate::redis::{LeaseReply, LeasedLimit, RedisTokenLender};
+use crate::redis::token_lease::leased_limit::{LeaseReply, LeasedLimit, RedisTokenLender};
 use crate::request::ValidatedLimit;
 
 /// Grants leases of limits.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::redis::{PublishOutcome, RegistryStore, Stored};
+use crate::redis::registry_store::{PublishOutcome, RegistryStore, Stored};
 use crate::registry::RegistryError;
 use crate::registry::redis::{none_later, too_high, unnumbered};
 use crate::registry::text::without_revision;

@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::redis::{RegistryStore, SubscriberRecord, SubscriberStore};
+use crate::redis::registry_store::{RegistryStore, SubscriberRecord, SubscriberStore};
 use crate::registry::text::OVERLAYS_FORMAT;
 use crate::registry::watcher::WeakRegistry;
 use crate::registry::{PolicyRegistry, RedisRegistry, RegistryError};

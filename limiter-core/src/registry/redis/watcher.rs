@@ -11,7 +11,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::error::StoreErrorKind;
 use crate::observe;
-use crate::redis::{RegistryStore, Stored};
+use crate::redis::registry_store::{RegistryStore, Stored};
 use crate::registry::redis::{too_high, unnumbered};
 use crate::registry::text::{Findings, parse_published};
 use crate::registry::watcher::{LastError, WeakRegistry, reason, run_blocking_if_large};

@@ -7,7 +7,7 @@ use tokio::sync::Mutex as AsyncMutex;
 
 use crate::decision::Rejection;
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
-use crate::redis::RegistryStore;
+use crate::redis::registry_store::RegistryStore;
 use crate::registry::shared::{is_full, remove_expired, too_many_names};
 use crate::registry::{
     BYTES_A_NAME, EntryEdit, PolicyEntry, PolicyRegistry, RedisRegistry, RedisSubscription, RegistryError,

@@ -10,8 +10,8 @@ use crate::algorithm;
 use crate::algorithm::{LeaseRequest, Mode, StepState};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::policy::Algorithm;
+use crate::redis::token_lease::leased_limit::{LeaseReply, LeasedLimit};
 use crate::redis::token_lease::lender::TokenLender;
-use crate::redis::{LeaseReply, LeasedLimit};
 use crate::request::{ValidatedLimit, Verdict};
 use crate::support::clock::ManualClock;
 

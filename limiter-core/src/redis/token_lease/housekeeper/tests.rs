@@ -9,8 +9,8 @@ use crate::error::StoreError;
 use crate::policy::{Policy, Rate};
 use crate::redis::token_lease::Leases;
 use crate::redis::token_lease::housekeeper::MAX_CONCURRENT;
+use crate::redis::token_lease::leased_limit::{LeaseReply, LeasedLimit};
 use crate::redis::token_lease::lender::TokenLender;
-use crate::redis::{LeaseReply, LeasedLimit};
 use crate::request::{DecisionRequest, LimitRequest, ValidatedLimit, Verdict};
 use crate::support::clock::{Clock, ManualClock};
 

@@ -6,8 +6,9 @@ use limiter_testing::RedisServer;
 
 use crate::algorithm::StepState;
 use crate::policy::Rate;
+use crate::redis::RedisStore;
+use crate::redis::settings::{Certificates, Deployment, NodeSettings, Topology};
 use crate::redis::token_lease::leased_limit::*;
-use crate::redis::{Certificates, Deployment, NodeSettings, RedisStore, Topology};
 use crate::request::{DecisionRequest, LimitRequest};
 use crate::support::clock::ManualClock;
 use crate::units::MAX_EXACT;

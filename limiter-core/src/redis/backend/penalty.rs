@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::algorithm::Mode;
-use crate::backend::redis::RedisBackend;
 use crate::error::StoreError;
 use crate::identity::Identity;
 use crate::key::Key;
 use crate::penalty::denial_counts::{DatedDenials, DeniedLimit, PenaltyAction, REPORT_WITHIN};
 use crate::penalty::log_uncounted;
 use crate::policy::OnStoreFailure;
+use crate::redis::RedisBackend;
 use crate::request::{DecisionRequest, LimitRequest};
 use crate::support::real_time;
 use crate::support::real_time::within;

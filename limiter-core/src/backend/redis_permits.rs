@@ -1,21 +1,23 @@
 //! Concurrency permits from Redis and, while it is unavailable, from the local fallback.
 
+mod detached;
+mod queue;
+
 use std::time::{Duration, Instant};
 
 use crate::algorithm::StepOutcome;
-use crate::backend::redis::RedisBackend;
-use crate::backend::without_store::without_store;
-use crate::concurrency::leases::{AcquireOutcome, PermitLease};
 use crate::concurrency::permit::{ConcurrencyPermit, PermitBacking, into_permit};
-use crate::concurrency::redis_store::Occupancy;
 use crate::concurrency::request::ConcurrencyRequest;
-use crate::concurrency::table::{PermitGuard, PermitTable, PermitTerms};
 use crate::decision::{Decision, Origin, Rejection};
 use crate::error::StoreError;
+use crate::memory::permit_table::{PermitGuard, PermitTable, PermitTerms};
 use crate::observe;
 use crate::policy::OnStoreFailure;
-use crate::redis::outage_log::is_outage;
+use crate::redis::RedisBackend;
+use crate::redis::permit_leases::store::Occupancy;
+use crate::redis::permit_leases::{AcquireOutcome, PermitLease};
 use crate::request::DecisionRequest;
+use crate::store_failure::without_store;
 use crate::units::micros_ceil;
 
 /// `retry_after` of a denial by the local fallback.
@@ -84,8 +86,7 @@ impl RedisBackend {
         started: Instant,
     ) -> Result<(Decision, Option<PermitGuard<PermitLease>>), Rejection> {
         let (request, limit, terms) = (acquire.decision_request(), acquire.limit(), acquire.terms());
-        let has_fallback = request.on_store_failure() == OnStoreFailure::Local;
-        if !has_fallback || !is_outage(error.kind()) {
+        if !Self::falls_back(request, &error) {
             self.outage.answers(request, &error, self.clock.now());
             let result = without_store(request, error, self.clock.now());
             observe::record_query(started, result.as_ref().ok().map(Decision::origin));

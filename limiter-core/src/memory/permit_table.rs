@@ -4,7 +4,7 @@
 //! the local fallback uses; each permit then carries its lease as payload.
 //!
 //! A released permit passes to the first waiter under the lock under which it is counted down, so
-//! no other call can take it in between and no waiter misses it. Tests: `table/tests.rs`,
+//! no other call can take it in between and no waiter misses it. Tests: `permit_table/tests.rs`,
 //! `tests/contract/concurrency.rs`.
 
 pub(crate) mod guard;
@@ -16,11 +16,11 @@ use std::sync::Arc;
 
 use hashbrown::HashTable;
 
-pub(crate) use crate::concurrency::table::guard::PermitGuard;
-use crate::concurrency::table::waiter::HandOff;
-pub(crate) use crate::concurrency::table::waiter::PermitWaiter;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::identity::Identity;
+pub(crate) use crate::memory::permit_table::guard::PermitGuard;
+use crate::memory::permit_table::waiter::HandOff;
+pub(crate) use crate::memory::permit_table::waiter::PermitWaiter;
 use crate::support::bounded_counter::BoundedCounter;
 use crate::support::sync::atomic::Ordering;
 use crate::support::sync::{SpinGuard, SpinLock};

@@ -4,13 +4,13 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::algorithm::StepOutcome;
-use crate::backend::redis::RedisBackend;
 use crate::concurrency::acquire_deadline::AcquireDeadline;
-use crate::concurrency::leases::PermitLease;
 use crate::concurrency::permit::{ConcurrencyPermit, PermitBacking, into_permit};
 use crate::concurrency::request::ConcurrencyRequest;
-use crate::concurrency::table::PermitGuard;
 use crate::decision::{Decision, Origin, Rejection};
+use crate::memory::permit_table::PermitGuard;
+use crate::redis::RedisBackend;
+use crate::redis::permit_leases::PermitLease;
 use crate::support::jitter::with_jitter;
 use crate::support::real_time::{self, LATE_TIMER};
 use crate::units::Timestamp;

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 
 use crate::error::{StoreError, StoreErrorKind};
 use crate::observe;
-use crate::redis::usage_store::{NumberedReport, UsageHash, UsageStore, encode_counts, encode_denied};
+use crate::redis::usage::store::{NumberedReport, UsageHash, UsageStore, encode_counts, encode_denied};
 use crate::support::clock::Clock;
 use crate::support::jitter::with_jitter;
 use crate::support::sync::Mutex;

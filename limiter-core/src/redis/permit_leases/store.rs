@@ -8,9 +8,9 @@ use std::time::{Duration, SystemTime};
 
 use bb8_redis::redis::Value;
 
-use crate::concurrency::table::PermitTerms;
 use crate::error::StoreError;
 use crate::key::Namespace;
+use crate::memory::permit_table::PermitTerms;
 use crate::redis::script::reply::{Reader, malformed};
 use crate::redis::script::{CONCURRENCY, Call, reply, wire};
 use crate::redis::token_lease::leased_limit;
@@ -229,7 +229,7 @@ pub(crate) fn nothing(deadline: Duration) -> Call<'static> {
 }
 
 /// A command names the permits of one batch, and a permit costs at most
-/// [`MAX_PERMIT_COST`](crate::concurrency::table::MAX_PERMIT_COST).
+/// [`MAX_PERMIT_COST`](crate::memory::permit_table::MAX_PERMIT_COST).
 fn saturating_u16(count: impl TryInto<u16>) -> u16 {
     count.try_into().unwrap_or(u16::MAX)
 }

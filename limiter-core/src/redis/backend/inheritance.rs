@@ -4,11 +4,11 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use crate::algorithm::{ScaleChange, UsageCorrection, scale};
-use crate::backend::redis::RedisBackend;
 use crate::decision::{Decision, Rejection};
 use crate::error::StoreError;
 use crate::identity::Identity;
 use crate::policy::{Policy, PreviousPolicy};
+use crate::redis::RedisBackend;
 use crate::request::{DecisionRequest, ValidatedLimit};
 use crate::support::real_time::within;
 use crate::support::sync::Mutex;

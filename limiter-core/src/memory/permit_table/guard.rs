@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::concurrency::table::{PermitPayload, PermitTable, PermitTerms};
 use crate::identity::Identity;
+use crate::memory::permit_table::{PermitPayload, PermitTable, PermitTerms};
 
 /// Counted permits. Dropping the guard counts them down or transfers them to a waiter.
 #[derive(Debug)]

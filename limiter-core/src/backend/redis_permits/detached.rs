@@ -5,17 +5,17 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 
-use crate::backend::redis::RedisBackend;
-use crate::backend::redis::permits::decision_from_occupancy;
-use crate::concurrency::leases::PermitLeases;
+use crate::backend::redis_permits::decision_from_occupancy;
 use crate::concurrency::permit::{ConcurrencyPermit, PermitBacking, into_permit};
-use crate::concurrency::redis_store::{ACQUIRE, EXTEND, PermitId, RETURN};
 use crate::concurrency::request::ConcurrencyRequest;
-use crate::concurrency::table::PermitTerms;
 use crate::decision::Rejection;
 use crate::detachment::id::{DetachedId, StoredId};
 use crate::error::StoreError;
+use crate::memory::permit_table::PermitTerms;
 use crate::observe;
+use crate::redis::RedisBackend;
+use crate::redis::permit_leases::PermitLeases;
+use crate::redis::permit_leases::store::{ACQUIRE, EXTEND, PermitId, RETURN};
 use crate::support::real_time::within;
 use crate::units::Timestamp;
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-use crate::concurrency::redis_store::RenewalResult;
-use crate::concurrency::table::PermitTerms;
+use crate::memory::permit_table::PermitTerms;
+use crate::redis::permit_leases::store::RenewalResult;
 use crate::support::clock::Clock;
 use crate::support::sync::atomic::{AtomicU64, Ordering};
 use crate::units::Timestamp;

@@ -39,7 +39,7 @@ pub(crate) struct SubscriberRecord {
 }
 
 impl SubscriberStore {
-    pub(crate) fn new(route: Route, clock: Clock, key: String) -> Self {
+    pub(in crate::redis) fn new(route: Route, clock: Clock, key: String) -> Self {
         Self { route, clock, key }
     }
 

@@ -1,5 +1,5 @@
-use crate::concurrency::table::*;
 use crate::identity::Prefix;
+use crate::memory::permit_table::*;
 
 fn key(name: &str) -> Identity {
     Prefix::new("cc", "p").identity(None, name)

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::concurrency::leases::renewal_queue::{Release, Renewal};
-use crate::concurrency::leases::validity::{NOT_IN_REDIS, Validity, ends};
-use crate::concurrency::leases::{PermitLeases, housekeeper};
-use crate::concurrency::redis_store::PermitId;
-use crate::concurrency::table::{PermitPayload, PermitTerms};
 use crate::error::StoreError;
 use crate::identity::Identity;
+use crate::memory::permit_table::{PermitPayload, PermitTerms};
+use crate::redis::permit_leases::renewal_queue::{Release, Renewal};
+use crate::redis::permit_leases::store::PermitId;
+use crate::redis::permit_leases::validity::{NOT_IN_REDIS, Validity, ends};
+use crate::redis::permit_leases::{PermitLeases, housekeeper};
 use crate::support::real_time::within;
 use crate::units::Timestamp;
 

@@ -1,7 +1,9 @@
-//! The location of Redis and the connection settings.
+//! The location of Redis, and the settings of its connections, caches and fallback.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bb8_redis::RedisConnectionManager;
 use bb8_redis::bb8::Pool;
@@ -9,10 +11,11 @@ use bb8_redis::bb8::Pool;
 use crate::error::ConfigError;
 use crate::redis::Route;
 use crate::redis::client::endpoint::{Endpoint, wants_tls};
-use crate::redis::client::tls::Certificates;
+pub(crate) use crate::redis::client::tls::Certificates;
 use crate::redis::cluster::Cluster;
-use crate::redis::node::{Node, NodeSettings};
-use crate::redis::secret_url::SecretUrl;
+use crate::redis::node::Node;
+pub(crate) use crate::redis::node::NodeSettings;
+pub(crate) use crate::redis::secret_url::SecretUrl;
 use crate::redis::topology::dialer::Dialer;
 use crate::redis::topology::seed_nodes;
 use crate::redis::topology::sentinel::Sentinel;
@@ -58,9 +61,22 @@ pub(crate) struct Deployment {
     pub(crate) node: NodeSettings,
 }
 
+/// The settings of the caches, of the fallback and of the wait for permits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BackendSettings {
+    /// The number of replicas; `None` if Redis counts them.
+    pub(crate) replicas: Option<NonZeroU32>,
+    /// The maximum age of a cached denial.
+    pub(crate) deny_cache: Duration,
+    /// The maximum number of keys in each table of the local fallback.
+    pub(crate) max_local_keys: usize,
+    /// The maximum number of calls that wait for concurrency permits.
+    pub(crate) max_waiting: usize,
+}
+
 impl Deployment {
     /// Returns the route to the servers; opens no connection.
-    pub(crate) fn into_route(self, clock: &Clock) -> Result<Route, ConfigError> {
+    pub(super) fn into_route(self, clock: &Clock) -> Result<Route, ConfigError> {
         self.check()?;
         let (certificates, settings) = (&self.certificates, self.node);
         let server = |dialer| Route::Standalone(Node::new(dialer, settings, clock.clone()));

@@ -10,6 +10,7 @@
 pub(crate) mod housekeeper;
 mod lease;
 pub(crate) mod renewal_queue;
+pub(crate) mod store;
 mod validity;
 
 use std::sync::Arc;
@@ -17,12 +18,12 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-pub(crate) use crate::concurrency::leases::lease::PermitLease;
-use crate::concurrency::leases::renewal_queue::RenewalQueue;
-use crate::concurrency::redis_store::{ConcurrencyStore, Occupancy};
-use crate::concurrency::table::{PermitGuard, PermitTable, PermitTerms};
 use crate::error::StoreError;
 use crate::identity::Identity;
+use crate::memory::permit_table::{PermitGuard, PermitTable, PermitTerms};
+pub(crate) use crate::redis::permit_leases::lease::PermitLease;
+use crate::redis::permit_leases::renewal_queue::RenewalQueue;
+use crate::redis::permit_leases::store::{ConcurrencyStore, Occupancy};
 use crate::request::ValidatedLimit;
 use crate::support::clock::Clock;
 use crate::support::real_time::within;

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::backend::redis::RedisBackend;
 use crate::decision::Decisions;
 use crate::decision::{Decision, Origin, Rejection};
 use crate::identity::Identity;
+use crate::redis::RedisBackend;
 pub(crate) use crate::redis::pending_refunds::PendingAtSubmission;
 use crate::request::DecisionRequest;
 use crate::support::real_time::within;

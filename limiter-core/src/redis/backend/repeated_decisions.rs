@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use smallvec::smallvec;
 
-use crate::backend::redis::RedisBackend;
 use crate::decision::Decisions;
 use crate::decision::Origin;
 use crate::observe;
+use crate::redis::RedisBackend;
 use crate::request::DecisionRequest;
 pub(crate) use crate::support::real_time::{within, within_pinned};
 

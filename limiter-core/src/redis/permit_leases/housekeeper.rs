@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
-use crate::concurrency::leases::PermitLeases;
-use crate::concurrency::leases::renewal_queue::{Release, Renewal, RenewalCall};
-use crate::concurrency::leases::validity::ends;
+use crate::redis::permit_leases::PermitLeases;
+use crate::redis::permit_leases::renewal_queue::{Release, Renewal, RenewalCall};
+use crate::redis::permit_leases::validity::ends;
 use crate::support::real_time;
 use crate::support::real_time::within;
 use crate::units::Timestamp;

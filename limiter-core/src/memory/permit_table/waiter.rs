@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
-#[cfg(feature = "redis")]
-use crate::concurrency::table::find;
-use crate::concurrency::table::{PermitGuard, PermitPayload, PermitTable, PermitTerms};
 use crate::identity::Identity;
+#[cfg(feature = "redis")]
+use crate::memory::permit_table::find;
+use crate::memory::permit_table::{PermitGuard, PermitPayload, PermitTable, PermitTerms};
 use crate::support::sync::atomic::{AtomicBool, Ordering};
 use crate::support::sync::{Mutex, MutexGuard};
 

@@ -11,11 +11,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::concurrency::leases::validity::Validity;
-use crate::concurrency::redis_store::PermitId;
-use crate::concurrency::table::MAX_PERMIT_COST;
 use crate::error::StoreError;
 use crate::identity::Identity;
+use crate::memory::permit_table::MAX_PERMIT_COST;
+use crate::redis::permit_leases::store::PermitId;
+use crate::redis::permit_leases::validity::Validity;
 use crate::support::jitter::with_jitter;
 use crate::units::{Timestamp, micros_ceil};
 

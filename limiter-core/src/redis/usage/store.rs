@@ -71,7 +71,7 @@ impl UsageStore {
     /// The timeout of a report or a read. No call waits for them.
     pub(crate) const TIMEOUT: Duration = Duration::from_secs(2);
 
-    pub(crate) fn new(route: Route, clock: Clock, namespace: Namespace) -> Self {
+    pub(in crate::redis) fn new(route: Route, clock: Clock, namespace: Namespace) -> Self {
         Self {
             route,
             clock,

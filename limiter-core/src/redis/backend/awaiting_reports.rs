@@ -5,11 +5,11 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use crate::algorithm::Mode;
-use crate::backend::redis::RedisBackend;
 use crate::decision::{Decision, Origin, Rejection};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::observe;
 use crate::policy::OnStoreFailure;
+use crate::redis::RedisBackend;
 use crate::redis::outage_log::is_outage;
 use crate::request::DecisionRequest;
 use crate::support::real_time::within_pinned;

@@ -7,11 +7,8 @@
 //! Tests: `tests/contract`, `tests/local_fallback.rs`, `tests/outages.rs`, `limiter-faults`.
 
 mod awaiting_reports;
-mod detached;
 pub(crate) mod inheritance;
 mod penalty;
-mod permit_queue;
-mod permits;
 mod refunds;
 mod repeated_decisions;
 
@@ -20,26 +17,26 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::algorithm::{Mode, UsageCorrection};
-use crate::backend::redis::inheritance::ConvertedLimits;
-use crate::backend::without_store::without_store;
-use crate::concurrency;
-use crate::concurrency::leases::PermitLeases;
-use crate::concurrency::redis_store::ConcurrencyStore;
 use crate::decision::{Decision, Origin, Rejection, SingleOutcome};
 use crate::error::StoreError;
 use crate::observe::{self, UsageRecorder};
 use crate::penalty::denial_counts::DenialCounts;
 use crate::policy::OnStoreFailure;
+use crate::redis::backend::inheritance::ConvertedLimits;
 use crate::redis::deny_cache::{DenyCache, LimitCost, Submission};
 use crate::redis::local_fallback::LocalFallback;
 use crate::redis::outage_log::{Outage, is_outage};
 use crate::redis::pending_refunds::PendingRefunds;
+use crate::redis::permit_leases::PermitLeases;
+use crate::redis::permit_leases::store::{self, ConcurrencyStore};
 use crate::redis::reconciler::Reconciler;
 use crate::redis::replicas::Replicas;
+use crate::redis::settings::BackendSettings;
 use crate::redis::token_lease::Leases;
-use crate::redis::usage_reporter::UsageReporter;
+use crate::redis::usage::UsageReporter;
 use crate::redis::{READY_WITHIN, RedisStore};
 use crate::request::{DecisionRequest, IdentifiedLimit, ValidatedLimit, Verdict};
+use crate::store_failure::without_store;
 use crate::support::clock::Clock;
 use crate::support::log_throttle::LogThrottle;
 use crate::support::real_time::{within, within_pinned};
@@ -65,25 +62,22 @@ pub(crate) struct RedisBackend {
 }
 
 impl RedisBackend {
-    /// Denials are kept for `keep_denials`; the fallback has `max_keys` keys; `max_waiting` calls
-    /// wait for concurrency permits.
-    pub(crate) fn new(
-        store: RedisStore,
-        replicas: Replicas,
-        clock: Clock,
-        keep_denials: Duration,
-        (max_keys, max_waiting): (usize, usize),
-    ) -> Self {
-        let fallback = Arc::new(LocalFallback::new(clock.clone(), max_keys));
+    pub(crate) fn new(store: RedisStore, settings: BackendSettings) -> Self {
+        let clock = store.clock.clone();
+        let fallback = Arc::new(LocalFallback::new(clock.clone(), settings.max_local_keys));
         Self {
             leases: Leases::new(store.lender(), clock.clone()),
-            permit_leases: PermitLeases::new(ConcurrencyStore::of(&store), clock.clone(), max_waiting),
+            permit_leases: PermitLeases::new(
+                ConcurrencyStore::of(&store),
+                clock.clone(),
+                settings.max_waiting,
+            ),
             reconciler: Reconciler::new(Arc::clone(&fallback), store.permit_reporter()),
+            replicas: Replicas::new(settings.replicas, store.heartbeat(), clock.clone()),
             store,
-            denials: DenyCache::new(clock.clone(), keep_denials),
+            denials: DenyCache::new(clock.clone(), settings.deny_cache),
             refunds: PendingRefunds::default(),
             fallback,
-            replicas,
             clock,
             converted: ConvertedLimits::default(),
             full_log: LogThrottle::default(),
@@ -105,7 +99,7 @@ impl RedisBackend {
     }
 
     /// Decides a request from leased tokens, or by a denial in the deny cache.
-    pub(super) fn try_decide(&self, request: &DecisionRequest<'_>) -> Option<Decision> {
+    pub(crate) fn try_decide(&self, request: &DecisionRequest<'_>) -> Option<Decision> {
         // A lease that is granted while replicas reconcile must not be spent besides their shares.
         if !self.fallback.is_reconciling(request) {
             if let Some(decision) = self.leases.decide(request) {
@@ -121,7 +115,7 @@ impl RedisBackend {
     /// the deny cache has no denial. A limit with leased tokens is decided as a request, since
     /// leased tokens are spent first.
     #[inline(never)]
-    pub(super) fn try_decide_one<R>(
+    pub(crate) fn try_decide_one<R>(
         &self,
         limit: IdentifiedLimit<'_>,
         mode: Mode,
@@ -234,8 +228,7 @@ impl RedisBackend {
         error: StoreError,
         started: Instant,
     ) -> Result<Decision, Rejection> {
-        let has_fallback = request.on_store_failure() == OnStoreFailure::Local;
-        if !has_fallback || !is_outage(error.kind()) {
+        if !Self::falls_back(request, &error) {
             self.outage.answers(request, &error, self.clock.now());
             let answer = without_store(request, error, self.clock.now());
             observe::record_query(started, answer.as_ref().ok().map(Decision::origin));
@@ -251,6 +244,11 @@ impl RedisBackend {
             }
         })?;
         Ok(self.decided_by_share(request, verdict, error, started))
+    }
+
+    /// Returns whether the local fallback decides a request, since Redis failed with `error`.
+    pub(crate) fn falls_back(request: &DecisionRequest<'_>, error: &StoreError) -> bool {
+        request.on_store_failure() == OnStoreFailure::Local && is_outage(error.kind())
     }
 
     /// The decision from this replica's share, because Redis failed with `error`.
@@ -350,7 +348,7 @@ impl RedisBackend {
     }
 
     pub(crate) async fn ready(&self, patience: Duration) -> Result<(), StoreError> {
-        let permits = concurrency::redis_store::nothing(READY_WITHIN);
+        let permits = store::nothing(READY_WITHIN);
         within(patience, self.store.ready([permits])).await
     }
 
