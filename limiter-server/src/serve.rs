@@ -134,7 +134,10 @@ async fn serve(
         gateway.served_revision().restore(cached);
     }
     if let Some(directory) = &settings.state_dir {
-        tokio::spawn(cache::follow(directory.clone(), gateway.served_revision().clone()));
+        tokio::spawn(cache::follow(
+            directory.clone(),
+            gateway.served_revision().clone(),
+        ));
     }
     let mut servers = tokio::task::JoinSet::new();
     let mut addresses = match settings.role {

@@ -1,7 +1,8 @@
 //! A policy as a sentence, for people who do not know its algorithm.
 //!
 //! The sentence is made from the text of the policy, because the text names rates as their authors
-//! wrote them: `100/min` is "100 requests a minute" and not "1.67 a second". Thousands are separated.
+//! wrote them: `100/min` is "100 requests a minute" and not "1.67 a second". Thousands have
+//! separators.
 
 use toml::{Table, Value};
 

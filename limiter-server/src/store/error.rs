@@ -117,8 +117,8 @@ fn is_temporary(error: &(dyn DatabaseError + 'static)) -> bool {
     let Some(code) = error.code() else {
         return false;
     };
-    // A deadlock, and in MySQL and MariaDB an interrupted statement. In PostgreSQL a transaction that
-    // only reads, a lock that is not available and a cancelled statement.
+    // A deadlock, and in MySQL and MariaDB an interrupted statement. In PostgreSQL a transaction
+    // that only reads, a lock that is not available and a cancelled statement.
     code.starts_with("40") || matches!(&*code, "70100" | "25006" | "55P03" | "57014")
 }
 

@@ -14,7 +14,7 @@ use crate::support::server::{Directory, Server, run, wait_until};
 
 const EDITORS: usize = 100;
 /// The number of editors that repeat their edits at the same time.
-const LANES: usize = 8;
+const QUEUES: usize = 8;
 
 fn limit_of(server: &Server, policy: &str) -> Option<u64> {
     let body = json!({ "policy": policy, "key": "ann" }).to_string();
@@ -77,7 +77,7 @@ fn other_node_publishes_the_save_of_a_killed_one() {
 }
 
 /// All editors read one revision and save at once, and each adds one to the capacity that it read.
-/// An editor with a conflict reads and saves again, beside those of the other lanes: if all of them
+/// An editor with a conflict reads and saves again, beside those of other queues: if all of them
 /// did so at once, most of some 5,000 saves would be conflicts again.
 #[test]
 fn hundred_concurrent_editors_lose_no_update() {
@@ -102,7 +102,7 @@ fn hundred_concurrent_editors_lose_no_update() {
         }
     };
     let all_have_read = Barrier::new(EDITORS);
-    let lanes = [(); LANES].map(|()| Mutex::new(()));
+    let queues = [(); QUEUES].map(|()| Mutex::new(()));
     let at_first = AtomicUsize::new(0);
     let edit = |editor: usize| {
         let first = read();
@@ -111,7 +111,7 @@ fn hundred_concurrent_editors_lose_no_update() {
             at_first.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        let _lane = lanes[editor % LANES].lock();
+        let _turn = queues[editor % QUEUES].lock();
         while !is_saved(read()) {}
     };
     std::thread::scope(|scope| {

@@ -37,7 +37,7 @@ fn weight(browser: &Browser, path: &str) -> usize {
     length(browser, path) + assets.iter().map(|of| length(browser, of)).sum::<usize>()
 }
 
-/// The time until the first byte of a page. It comes with the whole page, which is rendered at once.
+/// The time until the first byte of a page. It comes with the whole page, rendered at once.
 fn time(browser: &Browser, path: &str) -> Duration {
     let times = (0..5).map(|_| {
         let started = Instant::now();

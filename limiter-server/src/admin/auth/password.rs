@@ -79,7 +79,9 @@ impl Passwords {
                 "expected a password of at most 1024 bytes",
             ));
         }
-        let computed = self.run(move |memory| memory.compute(password.as_bytes())).await?;
+        let computed = self
+            .run(move |memory| memory.compute(password.as_bytes()))
+            .await?;
         computed.map_err(|_| PasswordError::Busy)
     }
 
@@ -95,7 +97,9 @@ impl Passwords {
         }
         let is_known = hash.is_some();
         let hash = hash.unwrap_or_else(|| self.unknown.to_string());
-        let matches = self.run(move |memory| memory.matches(password.as_bytes(), &hash)).await?;
+        let matches = self
+            .run(move |memory| memory.matches(password.as_bytes(), &hash))
+            .await?;
         Ok(matches && is_known)
     }
 
@@ -176,7 +180,10 @@ impl CustomizedPasswordHasher<PasswordHash> for Memory {
         version: Option<u32>,
         params: Params,
     ) -> password_hash::Result<PasswordHash> {
-        let algorithm = algorithm.map(Algorithm::try_from).transpose()?.unwrap_or_default();
+        let algorithm = algorithm
+            .map(Algorithm::try_from)
+            .transpose()?
+            .unwrap_or_default();
         let version = version.map(Version::try_from).transpose()?.unwrap_or_default();
         let mut output = vec![0; params.output_len().unwrap_or(Params::DEFAULT_OUTPUT_LEN)];
         let mut memory = self.0.borrow_mut();
