@@ -1,11 +1,14 @@
 //! The Redis store, and the route to the server that decides: a script decides, at the server's
 //! time, on the node that owns the slot.
 //!
-//! Other modules use [`RedisBackend`], which has the operations of the store, and the sub-modules
-//! `permit_leases`, `registry_store`, `settings` and `usage`. All other modules are private.
+//! [`RedisStore`] sends the operations; [`RedisBackend`] puts the deny cache and the leases in
+//! front of it and the local fallback behind it. Other modules use these two and the sub-modules
+//! `permit_leases`, `registry_store`, `settings` and `usage`; the rest is private.
+//!
+//! Invariant: a decision that may have run is never repeated; only NOSCRIPT, MOVED, ASK and
+//! TRYAGAIN are followed. Tests: `redis/tests.rs`, `tests/contract`, `tests/differential.rs`.
 
 mod backend;
-mod call_deadline;
 mod client;
 mod cluster;
 mod compare_and_set;
@@ -42,7 +45,6 @@ use crate::algorithm::UsageCorrection;
 use crate::error::{ConfigError, StoreError};
 use crate::key::Namespace;
 pub(crate) use crate::redis::backend::RedisBackend;
-use crate::redis::call_deadline::CallDeadline;
 use crate::redis::cluster::Cluster;
 use crate::redis::dispatch::BatchPart;
 use crate::redis::eviction::Eviction;
@@ -59,6 +61,7 @@ use crate::redis::token_lease::leased_limit::{self, RedisTokenLender};
 use crate::redis::usage::UsageStore;
 use crate::request::{DecisionRequest, ValidatedLimit, Verdict};
 use crate::support::clock::Clock;
+use crate::support::real_time::CallDeadline;
 
 /// Deadline for the preparation of one node; the caller's deadline covers all nodes.
 const READY_WITHIN: Duration = Duration::from_secs(5);

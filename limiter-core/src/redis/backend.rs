@@ -39,7 +39,7 @@ use crate::request::{DecisionRequest, IdentifiedLimit, ValidatedLimit, Verdict};
 use crate::store_failure::without_store;
 use crate::support::clock::Clock;
 use crate::support::log_throttle::LogThrottle;
-use crate::support::real_time::{within, within_pinned};
+use crate::support::real_time::{CallDeadline, within};
 
 /// Redis, the caches in front of it, and the fallback for its outages.
 #[derive(Debug)]
@@ -181,11 +181,17 @@ impl RedisBackend {
         // Nearly all policies lease no tokens.
         let leases = request.leasable().map(|_| &self.leases);
         let (answer, held) = match leases.and_then(|leases| leases.request_refill(request)) {
-            Some(refill) => (within_pinned(started, deadline, pin!(refill)).await, u64::MAX),
+            Some(refill) => (
+                CallDeadline::since(started, deadline).within(pin!(refill)).await,
+                u64::MAX,
+            ),
             None => {
                 let held = leases.map_or(0, |leases| leases.held(request));
                 let decision = pin!(self.store.decide_since(started, request));
-                (within_pinned(started, deadline, decision).await, held)
+                (
+                    CallDeadline::since(started, deadline).within(decision).await,
+                    held,
+                )
             }
         };
         let error = match answer {

@@ -17,7 +17,6 @@ use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
-use crate::redis::call_deadline::CallDeadline;
 use crate::redis::client::connection::Asking;
 use crate::redis::client::endpoint::Endpoint;
 use crate::redis::client::failure::Failure;
@@ -28,6 +27,7 @@ use crate::redis::node::{Node, NodeSettings};
 use crate::redis::topology::dialer::Dialer;
 use crate::redis::topology::slots::{Address, Owners, owners, redirected};
 use crate::support::clock::Clock;
+use crate::support::real_time::CallDeadline;
 use crate::support::real_time::{sleep, timeout, timeout_at};
 use crate::support::sync::RwLock;
 

@@ -22,12 +22,12 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use crate::redis::call_deadline::CallDeadline;
+use crate::redis::client::connection::Asking;
 use crate::redis::client::failure::Failure;
-pub(crate) use crate::redis::dispatch::queue::BatchPart;
 use crate::redis::dispatch::queue::{BatchCaller, BatchReply, Queue, QueuedCall};
 pub(crate) use crate::redis::dispatch::run::QueuedRun;
 use crate::redis::script::wire::InputDraft;
+use crate::support::real_time::CallDeadline;
 use crate::support::sync::atomic::{AtomicBool, Ordering};
 use crate::support::sync::{Mutex, MutexGuard};
 
@@ -46,6 +46,14 @@ const LATE_AFTER: Duration = Duration::from_millis(25);
 /// Replaces `LATE_AFTER` while the round trip is unknown. On a slow network, a shorter bound would
 /// discard each connection before its first reply.
 const FIRST_LATE_AFTER: Duration = Duration::from_millis(100);
+
+/// The cluster slot of a call. Calls in different parts cannot be decided by one command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct BatchPart {
+    /// 0 outside of a cluster.
+    pub(crate) slot: u16,
+    pub(crate) asking: Asking,
+}
 
 /// Queue and batch slots of the calls from one runtime to one node.
 pub(crate) struct BatchQueue {
@@ -178,7 +186,7 @@ impl BatchQueue {
 
 impl QueueState {
     fn is_due(&self) -> bool {
-        !self.starting && !self.queue.is_empty() && self.has_free_slot()
+        !self.starting && !self.queue.entries.is_empty() && self.has_free_slot()
     }
 
     fn has_free_slot(&self) -> bool {
@@ -201,7 +209,7 @@ impl QueueState {
     /// Releases the slot of a late solo call if other calls wait for a slot.
     fn release_late_solo_call(&mut self) {
         if let Some(alone) = self.alone {
-            if !self.queue.is_empty() && !self.has_free_slot() && Instant::now() >= alone.late_at {
+            if !self.queue.entries.is_empty() && !self.has_free_slot() && Instant::now() >= alone.late_at {
                 self.alone = None;
                 self.taken -= 1;
             }

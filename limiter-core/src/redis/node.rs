@@ -26,7 +26,6 @@ use bb8_redis::redis::Value;
 
 use crate::error::{StoreError, StoreErrorKind};
 use crate::observe;
-use crate::redis::call_deadline::CallDeadline;
 use crate::redis::client::breaker::Breaker;
 use crate::redis::client::connection::{Asking, Connection, Driver};
 use crate::redis::client::failure::Failure;
@@ -45,6 +44,7 @@ use crate::request::Verdict;
 use crate::support::bounded_counter::{BoundedCounter, CountGuard};
 use crate::support::clock::Clock;
 use crate::support::log_throttle::LogThrottle;
+use crate::support::real_time::CallDeadline;
 use crate::support::sync::Mutex;
 use crate::units::Timestamp;
 

@@ -1,4 +1,11 @@
 //! The number of replicas that share the limits: configured, or counted in Redis.
+//!
+//! The local fallback divides each limit by this number. A task registers this replica with every
+//! beat and reads the count; it starts with the first decision, and a decision in another runtime
+//! continues it if its runtime ends.
+//!
+//! Invariants: the count is at least 1, and it decreases only if no beat has confirmed it for the
+//! duration of a registration. Tests: `tests/local_fallback.rs`.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;

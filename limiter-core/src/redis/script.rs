@@ -11,7 +11,7 @@ use std::time::Duration;
 use bb8_redis::redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 use sha1::{Digest, Sha1};
 
-use crate::redis::call_deadline::CallDeadline;
+use crate::support::real_time::CallDeadline;
 
 /// Maximum number of digits of a key count.
 const LONGEST_COUNT: usize = 20;

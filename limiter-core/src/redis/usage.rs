@@ -3,7 +3,7 @@
 //! Each process adds its own usage by numbered reports, so that a repeated report is counted once
 //! (`reporter`). `store` encodes the reports and reads the sum.
 //!
-//! Tests: `tests/usage.rs`, and `tests/usage/`.
+//! Tests: `tests/usage.rs`.
 
 mod reporter;
 mod store;

@@ -12,20 +12,24 @@
 //! it advance, because an early end of the sleep may depend on a timer of the test. If the time is
 //! not paused, each timer costs two more clock readings than Tokio's.
 //!
-//! Tests: below, and `tests/paused_time.rs`.
+//! All waits for Redis have one mechanism of deadlines: [`CallDeadline`] has the start and the
+//! duration of a call's deadline, and [`last_polls`] takes a reply that is there when it ends. The
+//! call of a batch waits until each deadline of its callers ([`reply_until`]).
+//!
+//! Tests: `real_time/tests.rs`, `tests/paused_time.rs`.
+
+mod timer;
 
 #[cfg(feature = "redis")]
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::sync::mpsc::{self, Receiver, Sender};
-use std::task::{Context, Poll, ready};
-use std::thread;
+#[cfg(feature = "redis")]
+use std::task::Poll;
 use std::time::{Duration, Instant};
-
-use tokio::sync::oneshot;
 
 #[cfg(feature = "redis")]
 use crate::error::{StoreError, StoreErrorKind};
+use crate::support::real_time::timer::Timer;
 
 /// The timeout ended before the future completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,48 +114,6 @@ pub(crate) fn timeout_at_pinned<T>(
     }
 }
 
-/// Waits for the store's reply, at most until the deadline.
-///
-/// If the whole process was stalled (a busy machine, a blocked thread), the reply may already be in
-/// the socket when the deadline's timer fires. To avoid the loss of a charged permit, the reply is
-/// polled a few more times.
-#[cfg(feature = "redis")]
-pub(crate) async fn within<T>(
-    deadline: Duration,
-    reply: impl Future<Output = Result<T, StoreError>>,
-) -> Result<T, StoreError> {
-    within_pinned(Instant::now(), deadline, pin!(reply)).await
-}
-
-/// As [`within`], for a pinned reply that has been awaited since `started`. A future that is passed
-/// to an `async fn` by value occupies its space twice, once as the argument and once where it is
-/// awaited, and each layer doubles it again.
-#[cfg(feature = "redis")]
-pub(crate) async fn within_pinned<T>(
-    started: Instant,
-    deadline: Duration,
-    mut reply: Pin<&mut impl Future<Output = Result<T, StoreError>>>,
-) -> Result<T, StoreError> {
-    let ends = after(started, deadline);
-    if let Ok(reply) = timeout_at_pinned(started, ends, reply.as_mut()).await {
-        return reply;
-    }
-    for _ in 0..EXTRA_POLLS {
-        tokio::task::yield_now().await;
-        if let Poll::Ready(reply) = poll_fn(|context| Poll::Ready(reply.as_mut().poll(context))).await {
-            return reply;
-        }
-    }
-    Err(no_answer_within(deadline))
-}
-
-/// Returns the error of a store that did not reply in time.
-#[cfg(feature = "redis")]
-pub(crate) fn no_answer_within(deadline: Duration) -> StoreError {
-    let detail = format!("no reply from the store within {deadline:?}");
-    StoreError::new(StoreErrorKind::Timeout, detail)
-}
-
 async fn timeout_while_paused<T>(
     until: Instant,
     future: Pin<&mut impl Future<Output = T>>,
@@ -170,121 +132,144 @@ fn is_paused(start: Instant) -> bool {
     timers < start || timers > Instant::now()
 }
 
-/// Ends at a real time, by a thread that sleeps until then.
-struct Timer {
-    fired: oneshot::Receiver<()>,
-    /// Ends the thread when it is dropped.
-    _cancel: Sender<()>,
+/// Start and duration of the deadline of a store call.
+#[cfg(feature = "redis")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallDeadline {
+    started: Instant,
+    deadline: Duration,
 }
 
-impl Timer {
-    fn new(until: Instant) -> Self {
-        let (timer, thread) = Self::with_thread(until);
-        // Without a thread the timer fires at once: the caller checks the time again, as after
-        // every wake-up.
-        let _ = thread::Builder::new().name("limiter-timer".into()).spawn(thread);
-        timer
+#[cfg(feature = "redis")]
+impl CallDeadline {
+    /// Creates a deadline that starts now.
+    pub(crate) fn after(deadline: Duration) -> Self {
+        Self::since(Instant::now(), deadline)
     }
 
-    /// Keeps the runtime's paused time from advancing for as long as the timer exists.
-    fn holding_time(until: Instant) -> Self {
-        let (timer, thread) = Self::with_thread(until);
-        drop(tokio::task::spawn_blocking(thread));
-        timer
+    /// Creates a deadline that started earlier.
+    pub(crate) fn since(started: Instant, deadline: Duration) -> Self {
+        Self { started, deadline }
     }
 
-    fn with_thread(until: Instant) -> (Self, impl FnOnce() + Send + 'static) {
-        let (fire, fired) = oneshot::channel();
-        let (cancel, cancelled): (Sender<()>, Receiver<()>) = mpsc::channel();
-        let thread = move || {
-            // No message is ever sent: the receive ends at the time, or when the timer is dropped.
-            let _ = cancelled.recv_timeout(until.saturating_duration_since(Instant::now()));
-            let _ = fire.send(());
+    /// Returns the total duration.
+    pub(crate) fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
+    /// Returns the time since the start.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Returns whether it started before another deadline.
+    pub(crate) fn began_before(&self, other: &Self) -> bool {
+        self.started < other.started
+    }
+
+    /// Returns the end of the deadline.
+    pub(crate) fn ends(&self) -> Instant {
+        after(self.started, self.deadline)
+    }
+
+    /// Waits for the store's reply, at most until the deadline and the [`last_polls`]. The reply is
+    /// pinned by the caller: a future that is passed to an `async fn` by value occupies its space
+    /// twice, once as the argument and once where it is awaited, and each layer doubles it again.
+    pub(crate) async fn within<T>(
+        self,
+        mut reply: Pin<&mut impl Future<Output = Result<T, StoreError>>>,
+    ) -> Result<T, StoreError> {
+        if let Ok(reply) = timeout_at_pinned(self.started, self.ends(), reply.as_mut()).await {
+            return reply;
+        }
+        let reply = last_polls(reply).await;
+        reply.unwrap_or_else(|| Err(no_answer_within(self.deadline)))
+    }
+
+    /// Awaits a reply without a timer. If the caller drops the future after its deadline,
+    /// `on_timeout` is called; an earlier cancellation says nothing about the server.
+    pub(crate) async fn for_answer<T>(
+        &self,
+        answer: Pin<&mut impl Future<Output = T>>,
+        on_timeout: impl FnOnce(),
+    ) -> T {
+        let mut observer = DeadlineObserver {
+            wait: self,
+            on_timeout: Some(on_timeout),
         };
-        let timer = Self {
-            fired,
-            _cancel: cancel,
-        };
-        (timer, thread)
+        let answer = answer.await;
+        observer.on_timeout = None;
+        answer
+    }
+
+    /// Returns whether the deadline has passed. The caller's timer was created shortly before this
+    /// deadline, hence the tolerance.
+    pub(crate) fn is_overdue(&self) -> bool {
+        let moment = Duration::from_millis(1).min(self.deadline / 8);
+        self.started.elapsed() + moment >= self.deadline
     }
 }
 
-impl Future for Timer {
-    type Output = ();
+#[cfg(feature = "redis")]
+struct DeadlineObserver<'a, F: FnOnce()> {
+    wait: &'a CallDeadline,
+    on_timeout: Option<F>,
+}
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        // Without a thread the sender is dropped unused.
-        let _ = ready!(Pin::new(&mut self.fired).poll(context));
-        Poll::Ready(())
+#[cfg(feature = "redis")]
+impl<F: FnOnce()> Drop for DeadlineObserver<'_, F> {
+    fn drop(&mut self) {
+        if let Some(on_timeout) = self.on_timeout.take() {
+            if self.wait.is_overdue() {
+                on_timeout();
+            }
+        }
     }
+}
+
+/// Waits for the store's reply, at most until a deadline that starts now; see
+/// [`CallDeadline::within`].
+#[cfg(feature = "redis")]
+pub(crate) async fn within<T>(
+    deadline: Duration,
+    reply: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    CallDeadline::after(deadline).within(pin!(reply)).await
+}
+
+/// Waits for a reply until a moment, and for the [`last_polls`].
+#[cfg(feature = "redis")]
+pub(crate) async fn reply_until<T>(
+    until: Instant,
+    mut reply: Pin<&mut impl Future<Output = T>>,
+) -> Option<T> {
+    match timeout_at_pinned(Instant::now(), until, reply.as_mut()).await {
+        Ok(reply) => Some(reply),
+        Err(Elapsed) => last_polls(reply).await,
+    }
+}
+
+/// Polls a reply a few more times after its deadline.
+///
+/// If the whole process was stalled (a busy machine, a blocked thread), the reply may already be in
+/// the socket when the timer fires. The last polls avoid the loss of a charged permit.
+#[cfg(feature = "redis")]
+async fn last_polls<T>(mut reply: Pin<&mut impl Future<Output = T>>) -> Option<T> {
+    for _ in 0..EXTRA_POLLS {
+        tokio::task::yield_now().await;
+        if let Poll::Ready(reply) = poll_fn(|context| Poll::Ready(reply.as_mut().poll(context))).await {
+            return Some(reply);
+        }
+    }
+    None
+}
+
+/// Returns the error of a store that did not reply in time.
+#[cfg(feature = "redis")]
+pub(crate) fn no_answer_within(deadline: Duration) -> StoreError {
+    let detail = format!("no reply from the store within {deadline:?}");
+    StoreError::new(StoreErrorKind::Timeout, detail)
 }
 
 #[cfg(test)]
-mod tests {
-    use std::future::pending;
-
-    use super::*;
-
-    const MOMENT: Duration = Duration::from_millis(30);
-    const LONG: Duration = Duration::from_secs(60);
-
-    #[tokio::test(start_paused = true)]
-    async fn timeout_measures_real_time_and_holds_paused_time() {
-        let (start, paused) = (Instant::now(), tokio::time::Instant::now());
-        assert!(timeout(MOMENT, pending::<()>()).await.is_err());
-        assert!(start.elapsed() >= MOMENT);
-        assert_eq!(paused.elapsed(), Duration::ZERO);
-
-        let (send, answer) = oneshot::channel();
-        thread::spawn(move || {
-            thread::sleep(MOMENT);
-            send.send(7)
-        });
-        assert_eq!(timeout(LONG, answer).await, Ok(Ok(7)));
-        assert_eq!(paused.elapsed(), Duration::ZERO);
-        // Afterwards the time advances again.
-        tokio::time::sleep(LONG).await;
-        assert!(paused.elapsed() >= LONG);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn sleep_measures_real_time_and_lets_paused_time_advance() {
-        let start = Instant::now();
-        sleep(MOMENT).await;
-        assert!(start.elapsed() >= MOMENT);
-        let sleeping = pin!(sleep(LONG * 60));
-        let first = tokio::select! {
-            () = sleeping => "real",
-            () = tokio::time::sleep(LONG) => "paused",
-        };
-        assert_eq!(first, "paused");
-    }
-
-    #[tokio::test]
-    async fn timers_detect_time_paused_during_wait() {
-        let start = Instant::now();
-        let pause = async {
-            tokio::task::yield_now().await;
-            tokio::time::pause();
-            pending::<()>().await;
-        };
-        tokio::select! {
-            biased;
-            () = async {
-                assert!(timeout(MOMENT, pending::<()>()).await.is_err());
-                assert!(start.elapsed() >= MOMENT);
-                sleep(MOMENT).await;
-            } => {}
-            () = pause => {}
-        }
-        assert!(start.elapsed() >= 2 * MOMENT);
-    }
-
-    #[tokio::test]
-    async fn running_time_is_not_detected_as_paused() {
-        for _ in 0..1_000 {
-            assert!(!is_paused(Instant::now()));
-            tokio::task::yield_now().await;
-        }
-    }
-}
+mod tests;

@@ -12,7 +12,7 @@ use crate::policy::OnStoreFailure;
 use crate::redis::RedisBackend;
 use crate::redis::outage_log::is_outage;
 use crate::request::DecisionRequest;
-use crate::support::real_time::within_pinned;
+use crate::support::real_time::CallDeadline;
 
 impl RedisBackend {
     /// Allows a call if both the share and Redis allow it. Redis is queried only if the share
@@ -44,7 +44,7 @@ impl RedisBackend {
         let submission = self.denials.submission(request, started);
         let decision = pin!(self.store.decide_since(started, request));
         let is_charged = request.mode == Mode::Charge;
-        match within_pinned(started, deadline, decision).await {
+        match CallDeadline::since(started, deadline).within(decision).await {
             Ok(verdict) => {
                 self.on_verdict(request, &verdict, submission);
                 if is_charged && !verdict.fits() {

@@ -10,7 +10,7 @@ use crate::decision::Origin;
 use crate::observe;
 use crate::redis::RedisBackend;
 use crate::request::DecisionRequest;
-pub(crate) use crate::support::real_time::{within, within_pinned};
+use crate::support::real_time::{CallDeadline, within};
 
 impl RedisBackend {
     /// Decides a request `times` times in a row, and returns all decisions or the first ones. If
@@ -49,7 +49,8 @@ impl RedisBackend {
         let request = in_force.as_ref().unwrap_or(request);
         let submission = self.denials.submission(request, started);
         let decisions = pin!(self.store.decide_run_since(started, request, times));
-        let verdicts = match within_pinned(started, deadline, decisions).await {
+        let wait = CallDeadline::since(started, deadline);
+        let verdicts = match wait.within(decisions).await {
             Ok(verdicts) => verdicts,
             Err(error) => return smallvec![self.decide_without(request, error, started)],
         };

@@ -20,7 +20,7 @@ use bb8_redis::redis::aio::{ConnectionLike, MultiplexedConnection};
 use bb8_redis::redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value};
 use tokio::task::AbortHandle;
 
-use crate::redis::call_deadline::CallDeadline;
+use crate::support::real_time::CallDeadline;
 use crate::support::sync::{Mutex, MutexGuard};
 
 /// A connection without a reply to this number of calls in quick succession, over at least this

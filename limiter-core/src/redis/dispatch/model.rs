@@ -62,7 +62,7 @@ fn run_callers(callers: usize, drops_first_batch: bool) {
         replying.join().unwrap();
     }
     let state = queue.lock();
-    assert!(state.queue.is_empty() && !state.starting);
+    assert!(state.queue.entries.is_empty() && !state.starting);
     assert_eq!(state.taken, 0, "every slot is free");
 }
 

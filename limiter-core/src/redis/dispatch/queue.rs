@@ -10,11 +10,11 @@ use smallvec::{SmallVec, smallvec};
 use tokio::sync::oneshot;
 
 use crate::identity::Identity;
-use crate::redis::call_deadline::CallDeadline;
-use crate::redis::client::connection::Asking;
 use crate::redis::client::failure::Failure;
+use crate::redis::dispatch::BatchPart;
 use crate::redis::script::wire::{InputDraft, ScriptInput};
 use crate::request::Verdict;
+use crate::support::real_time::CallDeadline;
 
 /// Upper bound of different requests in a batch.
 pub(crate) const MAX_REQUESTS: usize = 64;
@@ -24,14 +24,6 @@ const MAX_CALLERS: usize = 4_096;
 
 /// The reply to one caller.
 pub(crate) type BatchReply = Result<Verdict, Failure>;
-
-/// The cluster slot of a call. Calls in different parts cannot be decided by one command.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct BatchPart {
-    /// 0 outside of a cluster.
-    pub(crate) slot: u16,
-    pub(crate) asking: Asking,
-}
 
 /// A caller that waits for a verdict.
 #[derive(Debug)]
@@ -76,10 +68,6 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
     /// Returns whether a full batch waits.
     pub(crate) fn is_full(&self) -> bool {
         self.entries.len() >= MAX_REQUESTS

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use crate::redis::call_deadline::CallDeadline;
-use crate::redis::dispatch::queue::{BatchCaller, BatchPart, BatchReply};
-use crate::redis::dispatch::{BatchQueue, InFlightBatch};
+use crate::redis::dispatch::queue::{BatchCaller, BatchReply};
+use crate::redis::dispatch::{BatchPart, BatchQueue, InFlightBatch};
 use crate::redis::script::wire::InputDraft;
+use crate::support::real_time::CallDeadline;
 
 /// How the repetitions proceed.
 pub(crate) enum QueuedRun {
@@ -31,7 +31,7 @@ impl BatchQueue {
         // Built before the lock is taken, since building it under the lock delays other callers.
         input.input();
         let mut state = self.lock();
-        if state.taken == 0 && !state.starting && state.queue.is_empty() {
+        if state.taken == 0 && !state.starting && state.queue.entries.is_empty() {
             return QueuedRun::Alone(state.start_solo_call(self));
         }
         for caller in callers {

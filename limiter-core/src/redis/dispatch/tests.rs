@@ -301,7 +301,7 @@ fn batch_is_bounded_and_rest_stays_joinable() {
     answers.push(enqueue(&mut queue, BatchPart::default(), &check(&[("69", 2)])));
     let entries = queue.drain();
     assert_eq!(shape(&entries)[5..], [(2, 1), (2, 2)]);
-    assert!(queue.is_empty() && queue.drain().is_empty());
+    assert!(queue.entries.is_empty() && queue.drain().is_empty());
 }
 
 #[test]

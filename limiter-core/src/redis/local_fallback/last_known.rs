@@ -1,4 +1,10 @@
 //! The remaining permits of each limit at the last reply of the store.
+//!
+//! At the start of an outage, a share is reduced to the permits that Redis still had. Each reply is
+//! noted by the hash of the limit's identity, in a table of bounded size.
+//!
+//! Invariant: a reply that arrives late does not replace a later one, unless the store's clock
+//! stepped back. Tests: below, `local_fallback/tests.rs`.
 
 use hashbrown::HashTable;
 

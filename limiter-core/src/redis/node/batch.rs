@@ -11,9 +11,8 @@
 //!
 //! Tests: `dispatch/tests.rs`, `tests/dispatcher.rs`, and `dispatch/model.rs` under every schedule.
 
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::OnceLock;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bb8_redis::redis::{RedisError, Value};
@@ -22,20 +21,16 @@ use tokio::task::yield_now;
 
 use crate::error::StoreError;
 use crate::observe;
-use crate::redis::call_deadline::CallDeadline;
 use crate::redis::client::connection::{Asking, Connection};
 use crate::redis::client::failure::Failure;
-use crate::redis::dispatch::BatchStart;
-use crate::redis::dispatch::queue::{BatchPart, QueuedCall};
+use crate::redis::dispatch::queue::QueuedCall;
+use crate::redis::dispatch::{BatchPart, BatchStart};
 use crate::redis::node::Node;
 use crate::redis::script::wire::Item;
 use crate::redis::script::{is_unknown, reply, wire};
-use crate::support::real_time::timeout_at_pinned;
+use crate::support::real_time::{CallDeadline, reply_until};
 use crate::units::Timestamp;
 
-/// Number of yields to other tasks at a deadline before a reply counts as missing. The reply may
-/// already be in the socket of a process that was suspended.
-const FINAL_POLLS: usize = 3;
 /// Time after the last deadline during which a reply is still accepted. Callers poll once more
 /// themselves at their deadline.
 const GRACE: Duration = Duration::from_millis(10);
@@ -52,7 +47,7 @@ pub(crate) async fn execute(node: &Node, start: BatchStart) {
     let used = OnceLock::new();
     let mut exchange = pin!(exchange(node, entries, &used));
     for (moment, event) in moments {
-        if let Some(outcome) = await_until(moment, exchange.as_mut()).await {
+        if let Some(outcome) = reply_until(moment, exchange.as_mut()).await {
             match outcome {
                 BatchOutcome::Answered => node.batch_answered(slot.answered()),
                 BatchOutcome::Unanswered(error) => node.batch_failed(&error),
@@ -117,21 +112,6 @@ fn moments(entries: &[QueuedCall], late_at: Instant) -> SmallVec<[(Instant, Even
     moments.sort_by_key(|(moment, _)| *moment);
     moments.push((over, Event::Abandoned));
     moments
-}
-
-/// Polls the reply until this moment.
-async fn await_until<T>(moment: Instant, mut answer: Pin<&mut impl Future<Output = T>>) -> Option<T> {
-    if let Ok(answer) = timeout_at_pinned(Instant::now(), moment, answer.as_mut()).await {
-        return Some(answer);
-    }
-    for _ in 0..FINAL_POLLS {
-        yield_now().await;
-        let poll = std::future::poll_fn(|context| Poll::Ready(answer.as_mut().poll(context)));
-        if let Poll::Ready(answer) = poll.await {
-            return Some(answer);
-        }
-    }
-    None
 }
 
 /// Result of a batch with respect to the health of the server.

@@ -3,9 +3,9 @@
 //! The batch records its reply once for all callers. A caller records that its deadline has passed.
 //! A plain value with `Drop` keeps the futures of callers small.
 
-use crate::redis::call_deadline::CallDeadline;
 use crate::redis::client::failure::Failure;
 use crate::redis::node::Node;
+use crate::support::real_time::CallDeadline;
 
 /// A caller that waits for a batch. Dropped after its deadline, it is a call without a reply.
 #[derive(Debug)]

@@ -2,12 +2,12 @@
 
 use bb8_redis::redis::Value;
 
-use crate::redis::call_deadline::CallDeadline;
 use crate::redis::client::failure::Failure;
 use crate::redis::dispatch::BatchPart;
 use crate::redis::node::Node;
 use crate::redis::script::Call;
 use crate::redis::topology::slots::slot;
+use crate::support::real_time::CallDeadline;
 
 /// An operation on a node. It is repeated on another node only if the reply proves that nothing was
 /// executed.

@@ -1,5 +1,11 @@
 //! Connections and batch queues of a node, one set for each Tokio runtime. A connection and its
 //! tasks end with the runtime that opened the connection.
+//!
+//! One connection carries all calls of a runtime, so that the server receives them in order. The
+//! pool keeps spares, and a call takes another connection only if the one in use is unhealthy. An
+//! idle task marks the end of a runtime; then the set is removed.
+//!
+//! Tests: below, `tests/connections.rs`.
 
 use std::fmt;
 use std::future::pending;

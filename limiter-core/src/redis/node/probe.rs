@@ -8,12 +8,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::redis::call_deadline::CallDeadline;
 use crate::redis::client::breaker::Probe;
 use crate::redis::client::connection::{Asking, Driver};
 use crate::redis::client::failure::Failure;
 use crate::redis::node::{Node, connection_error, send};
 use crate::redis::script::wire;
+use crate::support::real_time::CallDeadline;
 use crate::support::real_time::timeout_at;
 
 impl Node {

@@ -6,7 +6,6 @@ use smallvec::SmallVec;
 
 use crate::error::StoreError;
 use crate::redis::RedisStore;
-use crate::redis::call_deadline::CallDeadline;
 use crate::redis::client::failure::Failure;
 use crate::redis::dispatch::{BatchPart, QueuedRun};
 use crate::redis::node::NodeOperation;
@@ -16,6 +15,7 @@ use crate::redis::script::reply::{Replies, malformed};
 use crate::redis::script::wire::{InputDraft, Operation};
 use crate::redis::topology::slots::slot;
 use crate::request::{DecisionRequest, Verdict};
+use crate::support::real_time::CallDeadline;
 
 /// A request and the number of its repetitions.
 #[derive(Debug)]

@@ -1,4 +1,11 @@
-//! One lease: its validity and its release on drop.
+//! One lease: its validity, its transfer to the next waiter and its release on drop.
+//!
+//! A lease exists from before the call that requests it, so that a dropped call is followed by a
+//! release of a permit that Redis may have admitted. The permit table moves the lease to a waiter
+//! with equal terms without a call, for at most one second; then other processes get a turn.
+//!
+//! Invariant: each lease that Redis may have admitted is released or expires. Tests:
+//! `tests/concurrency.rs`, `tests/concurrency/two_processes.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,12 @@
 //! Leased tokens of one limit, and the amount of the next lease: pure functions of a clock that the
 //! caller reads.
+//!
+//! Tokens belong to the epoch of their grant, and the older of two epochs is spent first. The usage
+//! is reported with the next refill, and without one if no refill is due. The amount of a refill
+//! follows the rate of use.
+//!
+//! Invariant: a token is spent only before the time from which the store may count it as used.
+//! Tests: `balance/tests.rs`, `history_tests.rs`.
 
 use crate::algorithm::{LeaseGrant, LeaseRequest, UsageReport};
 

@@ -1,0 +1,110 @@
+use std::future::pending;
+#[cfg(feature = "redis")]
+use std::future::ready;
+use std::thread;
+
+use tokio::sync::oneshot;
+
+use crate::support::real_time::*;
+
+const MOMENT: Duration = Duration::from_millis(30);
+const LONG: Duration = Duration::from_secs(60);
+
+#[tokio::test(start_paused = true)]
+async fn timeout_measures_real_time_and_holds_paused_time() {
+    let (start, paused) = (Instant::now(), tokio::time::Instant::now());
+    assert!(timeout(MOMENT, pending::<()>()).await.is_err());
+    assert!(start.elapsed() >= MOMENT);
+    assert_eq!(paused.elapsed(), Duration::ZERO);
+
+    let (send, answer) = oneshot::channel();
+    thread::spawn(move || {
+        thread::sleep(MOMENT);
+        send.send(7)
+    });
+    assert_eq!(timeout(LONG, answer).await, Ok(Ok(7)));
+    assert_eq!(paused.elapsed(), Duration::ZERO);
+    // Afterwards the time advances again.
+    tokio::time::sleep(LONG).await;
+    assert!(paused.elapsed() >= LONG);
+}
+
+#[tokio::test(start_paused = true)]
+async fn sleep_measures_real_time_and_lets_paused_time_advance() {
+    let start = Instant::now();
+    sleep(MOMENT).await;
+    assert!(start.elapsed() >= MOMENT);
+    let sleeping = pin!(sleep(LONG * 60));
+    let first = tokio::select! {
+        () = sleeping => "real",
+        () = tokio::time::sleep(LONG) => "paused",
+    };
+    assert_eq!(first, "paused");
+}
+
+#[tokio::test]
+async fn timers_detect_time_paused_during_wait() {
+    let start = Instant::now();
+    let pause = async {
+        tokio::task::yield_now().await;
+        tokio::time::pause();
+        pending::<()>().await;
+    };
+    tokio::select! {
+        biased;
+        () = async {
+            assert!(timeout(MOMENT, pending::<()>()).await.is_err());
+            assert!(start.elapsed() >= MOMENT);
+            sleep(MOMENT).await;
+        } => {}
+        () = pause => {}
+    }
+    assert!(start.elapsed() >= 2 * MOMENT);
+}
+
+#[tokio::test]
+async fn running_time_is_not_detected_as_paused() {
+    for _ in 0..1_000 {
+        assert!(!is_paused(Instant::now()));
+        tokio::task::yield_now().await;
+    }
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test]
+async fn only_future_dropped_after_deadline_reports_timeout() {
+    let wait = CallDeadline::after(Duration::from_millis(20));
+    let mut on_timeout = 0;
+    let mut never = pin!(pending::<()>());
+    let cancelled = wait.for_answer(never.as_mut(), || on_timeout += 1);
+    assert!(tokio::time::timeout(Duration::ZERO, cancelled).await.is_err());
+    assert_eq!(on_timeout, 0);
+
+    let in_vain = wait.for_answer(never, || on_timeout += 1);
+    assert!(tokio::time::timeout(wait.deadline(), in_vain).await.is_err());
+    assert_eq!(on_timeout, 1);
+
+    wait.for_answer(pin!(ready(())), || on_timeout += 1).await;
+    assert_eq!(on_timeout, 1);
+}
+
+/// A stalled process: the reply is there when the timer of its deadline fires.
+#[cfg(feature = "redis")]
+#[tokio::test]
+async fn reply_in_last_polls_is_taken() {
+    let wait = CallDeadline::since(Instant::now(), Duration::ZERO);
+    for polls in [1, EXTRA_POLLS] {
+        let mut missing = polls;
+        let late = poll_fn(|_| match missing {
+            0 => Poll::Ready(Ok(7)),
+            _ => {
+                missing -= 1;
+                Poll::Pending
+            }
+        });
+        assert_eq!(wait.within(pin!(late)).await.ok(), Some(7), "{polls}");
+    }
+    let never = pin!(pending::<Result<(), StoreError>>());
+    let error = wait.within(never).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Timeout);
+}
