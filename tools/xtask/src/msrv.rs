@@ -2,9 +2,11 @@
 //!
 //! They are compiled as dependencies of another crate, as users compile them: with the newest
 //! dependencies that support this compiler, which the workspace's lock file does not contain, and
-//! without dev-dependencies.
+//! without dev-dependencies. The compiler that limiter-server declares is compared with those that
+//! its dependencies declare.
 
 mod compiler;
+mod declared;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,10 +16,13 @@ use compiler::Compiler;
 
 /// The crates that users name in their manifests; they bring the macros along.
 const LIBRARIES: [&str; 3] = ["limiter-core", "limiter-redisson", "limiter-tower"];
+/// The crate with a workspace of its own, and its directory.
+const SERVER: &str = "limiter-server";
 
 /// The step `msrv`. It fails where there is no such compiler and none can be installed: a skipped
 /// check proves nothing.
 pub(crate) fn run(_: Strictness) -> Result<(), String> {
+    declared::compare(SERVER, &root().join(SERVER))?;
     let manifest = read(&root().join("Cargo.toml"))?;
     let version = rust_version(&manifest).ok_or("the workspace declares no rust-version")?;
     let compiler = Compiler::ensure(version)?;
@@ -120,6 +125,8 @@ mod tests {
     fn documents_state_the_declared_version() {
         let manifest = read(&root().join("Cargo.toml")).unwrap_or_default();
         let version = rust_version(&manifest).unwrap_or_default();
+        let server = read(&root().join(SERVER).join("Cargo.toml")).unwrap_or_default();
+        let server = rust_version(&server).unwrap_or_default();
         for (path, text) in [
             ("README.md", format!("Rust {version} or newer")),
             (
@@ -129,6 +136,11 @@ mod tests {
             (
                 "limiter-tower/src/lib.rs",
                 format!("The oldest supported compiler is {version}."),
+            ),
+            ("limiter-server/README.md", format!("needs Rust {server}.")),
+            (
+                "docs/guide/operating-server.md",
+                format!("The build needs Rust {server} and"),
             ),
         ] {
             assert!(

@@ -147,7 +147,7 @@ pub(crate) const STEPS: &[Step] = &[
     },
     Step {
         name: "msrv",
-        purpose: "the libraries compile with the oldest compiler that they declare",
+        purpose: "the libraries compile with the oldest compiler that they declare; the server declares one that its dependencies allow",
         work: Action::Chore(msrv::run),
         needs: Requirement::Nothing,
     },
