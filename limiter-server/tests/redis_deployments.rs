@@ -123,8 +123,7 @@ const MODES: [(&str, &str); 4] = [
     ("error", "503 "),
 ];
 const DECIDED: &str = "200 redis";
-/// A multiple of the deadline of the policies, for a loaded machine; a call without a deadline
-/// takes longer.
+/// A multiple of the deadline of the policies, for a loaded machine. Without one, a call hangs.
 const LONGEST: Duration = Duration::from_secs(10);
 
 fn policies_of_modes() -> String {

@@ -147,7 +147,7 @@ pub(crate) const STEPS: &[Step] = &[
     },
     Step {
         name: "msrv",
-        purpose: "the libraries compile with the oldest compiler that they declare; the server declares one that its dependencies allow",
+        purpose: "the oldest compilers that the libraries and the server declare are sufficient",
         work: Action::Chore(msrv::run),
         needs: Requirement::Nothing,
     },

@@ -25,7 +25,7 @@ pub(super) fn compare(package: &str, directory: &Path) -> Result<(), String> {
         .current_dir(directory);
     let metadata: Value = serde_json::from_str(&text(list)?)
         .map_err(|error| format!("cannot read cargo's metadata: {error}"))?;
-    let packages = metadata["packages"].as_array();
+    let packages = metadata.get("packages").and_then(Value::as_array);
     let packages = packages.ok_or("cargo's metadata contains no packages")?;
     let (declared, newer) = newer_dependencies(package, packages)?;
     if newer.is_empty() {
