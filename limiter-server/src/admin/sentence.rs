@@ -156,8 +156,8 @@ mod tests {
                 "Each key may have 3 requests in progress.",
             ),
             (
-                "algorithm = 'token_bucket'\ncapacity = 12500\nrate = '6000/min'",
-                "Each key may make 6,000 requests a minute, with bursts of 12,500.",
+                "algorithm = 'token_bucket'\ncapacity = 12500\nrate = '1250/s'",
+                "Each key may make 1,250 requests a second, with bursts of 12,500.",
             ),
         ] {
             let policy = PolicyText::parse("a", &format!("[policy.a]\n{text}\n")).unwrap();
