@@ -47,9 +47,6 @@ mod tasks;
 mod truth;
 #[path = "pages/undo.rs"]
 mod undo;
-#[cfg(feature = "slow-tests")]
-#[path = "pages/weight.rs"]
-mod weight;
 
 use support::admin::{AdminClient, PASSWORD, policy, setup_token, with_sqlite};
 use support::browser::Browser;

@@ -1,12 +1,22 @@
-//! The size of pages and the time of long lists.
+//! The size of pages and the time of long lists. In a file of its own, because other tests would
+//! delay the pages. Run by `cargo xtask server --all`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test may panic, and prints its measurements"
+)]
+
+mod support;
 
 use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::support::admin::{AdminClient, policy, with_sqlite};
-use crate::support::browser::Browser;
-use crate::support::demo::Demo;
-use crate::support::server::Directory;
+use support::admin::{AdminClient, policy, with_sqlite};
+use support::browser::Browser;
+use support::demo::Demo;
+use support::server::Directory;
 
 /// The largest page with all that it loads, compressed.
 const MAX_BYTES: usize = 150_000;
@@ -16,6 +26,12 @@ const POLICIES: usize = 1_000;
 const ROWS: usize = 100;
 /// The largest time until the first byte of a page with a long list, in an optimised build.
 const MAX_TIME: Duration = Duration::from_millis(50);
+
+/// Waits until no other test runs.
+fn alone() -> MutexGuard<'static, ()> {
+    static MACHINE: Mutex<()> = Mutex::new(());
+    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The assets that a page loads.
 fn assets(page: &str) -> BTreeSet<String> {
@@ -71,6 +87,7 @@ fn listed(page: &str) -> Vec<String> {
 
 #[test]
 fn app_of_a_thousand_policies_is_paged_and_searched() {
+    let _alone = alone();
     let names: Vec<String> = (0..POLICIES).map(|number| format!("policy{number:04}")).collect();
     let text: String = names.iter().map(|name| policy(name, 5, "shop")).collect();
     let directory = Directory::new();
@@ -128,6 +145,7 @@ fn app_of_a_thousand_policies_is_paged_and_searched() {
 
 #[test]
 fn page_with_a_full_plot_is_light() {
+    let _alone = alone();
     let demo = Demo::start();
     let mut browser = Browser::new(demo.admin);
     let fields = [("user", "demo"), ("password", demo.password.as_str())];
@@ -143,6 +161,7 @@ fn page_with_a_full_plot_is_light() {
 
 #[test]
 fn pages_are_light_and_long_lists_are_fast() {
+    let _alone = alone();
     let text = |count: usize| {
         let policies = (0..count).map(|number| {
             let app = format!("app{:02}", number % 20);
