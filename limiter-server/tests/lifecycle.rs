@@ -208,6 +208,8 @@ fn ending_server_is_not_ready_and_finishes_calls_in_flight() {
         body.len()
     );
     let mut check = sockets::send(server.http(), head);
+    // The listener accepts connections in order, so both are accepted after this answer.
+    assert_eq!(server.get("/readyz").status, 200);
     let mut health = RlsClient::connect(server.grpc()).watch_health("");
     assert_eq!(health.next(), Some(true));
     let message = frame(&search(1).encode_to_vec());
