@@ -55,6 +55,18 @@ fn sign_in_status(server: &Server, user: &str, password: &str) -> u16 {
     anonymous.send("POST", "/session", &[], &body).status
 }
 
+/// Fails unless a command of `dave` wrote one audit line, with this action and object.
+fn require_entry(errors: &str, action: &str, object: &str) {
+    let entries = audit(errors);
+    let [entry] = &entries[..] else {
+        unreachable!("{errors}")
+    };
+    assert_eq!(
+        (&entry["action"], &entry["object"], &entry["actor"]),
+        (&json!(action), &json!(object), &json!("command:dave"))
+    );
+}
+
 #[test]
 fn new_password_replaces_the_old_one_and_ends_sessions() {
     const NEW: &str = "battery staple horse";
@@ -73,14 +85,7 @@ fn new_password_replaces_the_old_one_and_ends_sessions() {
     ];
     let (code, output, errors) = run_with_input(&args, format!("{NEW}\r\n").as_bytes());
     assert_eq!((code, output.as_str()), (Some(0), ""), "{errors}");
-    let entries = audit(&errors);
-    let [entry] = &entries[..] else {
-        unreachable!("{errors}")
-    };
-    assert_eq!(
-        (&entry["action"], &entry["object"], &entry["actor"]),
-        (&json!("user.password"), &json!("ann"), &json!("command:dave"))
-    );
+    require_entry(&errors, "user.password", "ann");
     assert!(!errors.contains(NEW), "{errors}");
     assert_eq!(ann.get("/session").status, 401, "the session has ended");
     assert_eq!(root.get("/session").status, 200, "other sessions stay");
@@ -206,14 +211,7 @@ fn confirmed_token_is_valid_again() {
     assert_eq!(state("edge").1, "suspended");
     let (code, output, errors) = token(&["confirm", &id, "--author", "dave"]);
     assert_eq!((code, output.as_str()), (Some(0), ""), "{errors}");
-    let entries = audit(&errors);
-    let [entry] = &entries[..] else {
-        unreachable!("{errors}")
-    };
-    assert_eq!(
-        (&entry["action"], &entry["object"], &entry["actor"]),
-        (&json!("token.confirm"), &json!(id), &json!("command:dave"))
-    );
+    require_entry(&errors, "token.confirm", &id);
     assert_eq!(
         (state("edge").1.as_str(), state("other").1.as_str()),
         ("valid", "suspended")
