@@ -4,6 +4,8 @@
 //! that the policy would deny are computed: by the bucket of the stream's share, if the calls
 //! arrived evenly since the last report.
 
+use std::time::Duration;
+
 use limiter_core::Origin;
 use limiter_core::lease::HolderDecisions;
 
@@ -21,36 +23,43 @@ pub struct ReportedCalls {
     pub allowed: u64,
     /// Calls that the Envoy denied.
     pub denied: u64,
-    /// The time in which they arrived, in whole seconds.
-    pub seconds: u64,
+    /// The time in which they arrived.
+    pub time: Duration,
 }
 
 impl ReportedCalls {
-    /// Creates the calls of a report.
+    /// Creates the calls of a report that arrived this time after the report before.
+    ///
+    /// Envoy 1.40 reports the elapsed time in whole seconds, rounded down: 4 s of 4.99 s, which
+    /// would change the demand by a quarter. The measured time is precise, but includes delays of
+    /// the network. It counts within the second that the report states.
     #[must_use]
-    pub fn of(usage: &BucketUsage) -> Self {
+    pub fn of(usage: &BucketUsage, measured: Option<Duration>) -> Self {
         let elapsed = usage.time_elapsed.as_ref();
+        let stated = elapsed.map_or(0, |elapsed| u64::try_from(elapsed.seconds).unwrap_or(0));
         // The first report of a bucket has no time.
-        let seconds = elapsed.map_or(1, |elapsed| u64::try_from(elapsed.seconds).unwrap_or(1).max(1));
+        let shortest = Duration::from_secs(stated.max(1));
+        let longest = shortest.max(Duration::from_secs(stated.saturating_add(1)));
         Self {
             allowed: usage.allowed,
             denied: usage.denied,
-            seconds,
+            time: measured.unwrap_or(shortest).clamp(shortest, longest),
         }
     }
 
     /// Returns the demand: all calls, by the time in which they arrived.
     #[must_use]
     pub fn demand(&self) -> MicroRate {
-        let calls = self.allowed.saturating_add(self.denied);
-        calls.saturating_mul(MILLION) / self.seconds.max(1)
+        let calls = u128::from(self.allowed.saturating_add(self.denied));
+        let rate = calls * u128::from(MILLION) * 1_000_000_000 / self.time.as_nanos().max(1);
+        MicroRate::try_from(rate).unwrap_or(MicroRate::MAX)
     }
 
     /// Adds the calls of a later report.
     pub fn add(&mut self, later: Self) {
         self.allowed = self.allowed.saturating_add(later.allowed);
         self.denied = self.denied.saturating_add(later.denied);
-        self.seconds = self.seconds.saturating_add(later.seconds);
+        self.time = self.time.saturating_add(later.time);
     }
 
     /// Returns the decisions of these calls under a mode. In shadow mode the policy would deny
@@ -92,7 +101,8 @@ impl ShadowBucket {
         let Some(bucket) = share else {
             return 0;
         };
-        let refilled = bucket.rate().saturating_mul(calls.seconds);
+        let refilled = u128::from(bucket.rate()) * calls.time.as_nanos() / 1_000_000_000;
+        let refilled = u64::try_from(refilled).unwrap_or(u64::MAX);
         let available = self.permits.saturating_add(refilled);
         let admitted = calls.allowed.min(available / MILLION);
         let left = available.saturating_sub(admitted.saturating_mul(MILLION));
@@ -115,8 +125,31 @@ mod tests {
         ReportedCalls {
             allowed,
             denied: 0,
-            seconds,
+            time: Duration::from_secs(seconds),
         }
+    }
+
+    #[test]
+    fn demand_uses_measured_time_within_stated_second() {
+        let usage = |seconds, calls| BucketUsage {
+            time_elapsed: Some(prost_types::Duration { seconds, nanos: 0 }),
+            allowed: calls,
+            ..BucketUsage::default()
+        };
+        let demand = |seconds, calls, measured| {
+            let measured = Some(Duration::from_millis(measured));
+            ReportedCalls::of(&usage(seconds, calls), measured).demand()
+        };
+        assert_eq!(demand(4, 499, 4_990), 100_000_000);
+        assert_eq!(demand(5, 501, 5_010), 100_000_000);
+        // A delayed report, and the one after it.
+        assert_eq!(demand(4, 500, 7_000), 100_000_000);
+        assert_eq!(demand(5, 500, 2_000), 100_000_000);
+        // The first report has no time.
+        assert_eq!(ReportedCalls::of(&usage(0, 3), None).demand(), 3_000_000);
+        assert_eq!(demand(0, 3, 200), 3_000_000);
+        assert_eq!(demand(-1, 3, 0), 3_000_000);
+        assert_eq!(demand(i64::MAX, u64::MAX, 0), 2_000_000);
     }
 
     #[test]
@@ -141,7 +174,7 @@ mod tests {
         calls.add(ReportedCalls {
             allowed: 2,
             denied: 3,
-            seconds: 1,
+            time: Duration::from_secs(1),
         });
         assert_eq!(calls.demand(), 2_500_000);
         let by = HolderDecisions::by;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use tokio::time::Instant;
 use tonic::Status;
 
 use crate::access::{Action, Client, Target};
@@ -24,7 +25,8 @@ pub(crate) struct QuotaStream {
     peer: String,
     responses: ResponseSender,
     domain: String,
-    buckets: BTreeMap<BucketId, Subscription>,
+    /// The buckets, with the times of their last reports.
+    buckets: BTreeMap<BucketId, (Subscription, Instant)>,
 }
 
 impl QuotaStream {
@@ -65,7 +67,10 @@ impl QuotaStream {
     }
 
     fn report_bucket(&mut self, usage: BucketUsage) -> Result<(), Status> {
-        let calls = ReportedCalls::of(&usage);
+        let now = Instant::now();
+        let reported_at = usage.bucket_id.as_ref().and_then(|id| self.buckets.get(id));
+        let measured = reported_at.map(|(_, at)| now.duration_since(*at));
+        let calls = ReportedCalls::of(&usage, measured);
         let id = usage.bucket_id.filter(|id| !id.entries.is_empty());
         let id = id.ok_or_else(|| Status::invalid_argument("the usage of a bucket has no bucket id"))?;
         metrics::counter!("limiter_server_quota_reports_total").increment(1);
@@ -82,7 +87,8 @@ impl QuotaStream {
             .access()
             .may(&self.client, Action::Check, &target)
             .map_err(|denial| status_of_denial(&denial))?;
-        if let Some(subscription) = self.buckets.get(&id) {
+        if let Some((subscription, reported_at)) = self.buckets.get_mut(&id) {
+            *reported_at = now;
             // A change of the rules can lead to another budget, or to none.
             let of = matched.as_ref();
             let is_same = of.is_some_and(|of| subscription.is_of(&of.policy, &of.key));
@@ -124,7 +130,7 @@ impl QuotaStream {
         };
         let quota = gateway.quota();
         if let Some(subscription) = quota.subscribe(&matched.policy, &matched.key, &bucket, calls) {
-            self.buckets.insert(id, subscription);
+            self.buckets.insert(id, (subscription, now));
         }
         Ok(())
     }
