@@ -60,17 +60,19 @@ fn annotated_function_needs_only_this_crate() {
     let crate_dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("newcomer");
     fs::create_dir_all(crate_dir.join("src")).unwrap();
     let manifest = format!(
-        "[package]\nname = \"newcomer\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[dependencies]\nlimiter-core = {{ path = {core:?} }}\n\n[workspace]\n"
+        "[package]\nname = \"newcomer\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[dependencies]\nlimiter-core = {{ path = {core:?} }}\n\n[workspace]\n\n[profile.dev.package.\"*\"]\ndebug = false\n"
     );
     fs::write(crate_dir.join("Cargo.toml"), manifest).unwrap();
     fs::write(crate_dir.join("src/main.rs"), MAIN).unwrap();
     // The versions that are here already, so that nothing has to be fetched.
     fs::copy(core.join("../Cargo.lock"), crate_dir.join("Cargo.lock")).unwrap();
 
+    // Contains most dependencies, compiled for this workspace.
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("..");
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
         .args(["run", "--quiet", "--offline"])
-        .env("CARGO_TARGET_DIR", crate_dir.join("target"))
+        .env("CARGO_TARGET_DIR", target)
         .current_dir(&crate_dir)
         .output()
         .unwrap();

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::admin::{AdminClient, Credentials, policy, with_sqlite};
+use crate::support::admin::{AdminClient, Credentials, policy, with_sign_in_proxy, with_sqlite};
 use crate::support::http::{self, Response};
 use crate::support::server::Server;
 
@@ -13,14 +13,7 @@ const SEARCH: &str = "/namespaces/default/policies/search";
 
 /// A server that accepts the headers from a peer, with a policy of the app `shop`.
 fn server_behind(peer: &str) -> (Server, AdminClient) {
-    let server = with_sqlite(&[
-        "--proxy-user-header",
-        "X-Forwarded-User",
-        "--proxy-groups-header",
-        "X-Forwarded-Groups",
-        "--sign-in-proxies",
-        peer,
-    ]);
+    let server = with_sign_in_proxy(peer);
     let root = AdminClient::set_up(&server);
     let saved = root.put_policy("search", 0, &policy("search", 5, "shop"));
     assert_eq!(saved.status, 200, "{}", saved.body);

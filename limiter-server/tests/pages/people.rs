@@ -1,6 +1,6 @@
 //! The pages of roles, tokens and users.
 
-use crate::support::admin::{AdminClient, Credentials, PASSWORD, policy, with_sqlite};
+use crate::support::admin::{AdminClient, Credentials, PASSWORD, policy, with_sign_in_proxy, with_sqlite};
 use crate::support::browser::Browser;
 use crate::support::http::Response;
 use crate::support::server::Server;
@@ -62,14 +62,7 @@ fn send_by_proxy(
 
 #[test]
 fn roles_of_groups_are_granted_changed_and_removed() {
-    let server = with_sqlite(&[
-        "--proxy-user-header",
-        "X-Forwarded-User",
-        "--proxy-groups-header",
-        "X-Forwarded-Groups",
-        "--sign-in-proxies",
-        "127.0.0.1",
-    ]);
+    let server = with_sign_in_proxy("127.0.0.1");
     let root = AdminClient::set_up(&server);
     root.put_policy("search", 0, &policy("search", 5, "shop"));
     let (ann, bob) = (("ann", "staff, shop-team"), ("bob", "staff"));

@@ -163,6 +163,18 @@ pub(crate) fn with_sqlite(args: &[&str]) -> Server {
     with_database(directory, &url, args)
 }
 
+/// A server with a new SQLite database, whose users a proxy with this address names by headers.
+pub(crate) fn with_sign_in_proxy(address: &str) -> Server {
+    with_sqlite(&[
+        "--proxy-user-header",
+        "X-Forwarded-User",
+        "--proxy-groups-header",
+        "X-Forwarded-Groups",
+        "--sign-in-proxies",
+        address,
+    ])
+}
+
 /// A server with the admin part on a database, with these further arguments. Its routes answer.
 pub(crate) fn with_database(directory: Directory, url: &str, args: &[&str]) -> Server {
     let usual = ["--database", url, "--admin", "127.0.0.1:0"];

@@ -4,12 +4,14 @@
 //! it is saved on top of the newest revision.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use axum::extract::Path;
 use axum::http::{Method, StatusCode, header};
 use axum::response::Response;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
 
 use crate::admin::pages::caller::{PageCaller, PageForm, optional};
 use crate::admin::pages::failure::PageFailure;
@@ -19,6 +21,11 @@ use crate::admin::pages::quota_fields::QuotaFields;
 use crate::admin::pages::save::put;
 use crate::admin::pages::time::PageTime;
 use crate::admin::pages::{links, see};
+
+/// The longest wait for the gateway of this process to apply a saved quota.
+const APPLIES_WITHIN: Duration = Duration::from_secs(1);
+/// The interval of its checks.
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Deserialize)]
 pub(super) struct QuotaForm {
@@ -117,6 +124,12 @@ fn notice(status: StatusCode) -> &'static str {
     }
 }
 
+/// The number of changes of the registry that the gateway of this process has applied.
+fn applied_changes(caller: &PageCaller, environment: &str) -> Option<u64> {
+    let handle = caller.pages.admin.gateway(environment)?;
+    Some(handle.gateway.limiter().registry().revision())
+}
+
 pub(super) async fn set_quota(
     caller: PageCaller,
     Path((environment, name)): Path<(String, String)>,
@@ -135,7 +148,8 @@ pub(super) async fn set_quota(
     Ok(see(&format!("{page}?notice={}", notice(status))))
 }
 
-/// Raises the limit of a customer under a policy.
+/// Raises the limit of a customer under a policy. The page after it shows the state of the key, so
+/// the gateway should have applied the quota.
 pub(super) async fn raise(
     caller: PageCaller,
     Path(environment): Path<String>,
@@ -149,12 +163,20 @@ pub(super) async fn raise(
         until: form.until,
         reason: form.reason,
     };
+    let before = applied_changes(&caller, &environment);
     let status = save(&caller, (&environment, &form.policy), quota).await?;
     let page = links::page(&environment, &["customers"]);
     let notice = match notice(status) {
         "saved" => "raised",
         other => other,
     };
+    if notice == "raised" {
+        let is_applied = || applied_changes(&caller, &environment) != before;
+        let give_up_at = Instant::now() + APPLIES_WITHIN;
+        while before.is_some() && !is_applied() && Instant::now() < give_up_at {
+            sleep(CHECK_INTERVAL).await;
+        }
+    }
     let key = links::encode(&form.key);
     Ok(see(&format!("{page}?key={key}&notice={notice}")))
 }
