@@ -1,5 +1,8 @@
 //! The functions behind the tasks of the guide.
 
+use std::time::Duration;
+
+use limiter_testing::{Proxy, RedisServer};
 use serde_json::{Value, json};
 
 use crate::support::admin::{AdminClient, policy, with_sqlite};
@@ -16,8 +19,8 @@ fn check(server: &Server, key: &Value) -> u16 {
 }
 
 /// A server with the policy `search` of five calls in force, and a browser of its administrator.
-fn with_policy() -> (Server, AdminClient, Browser) {
-    let server = with_sqlite(&[]);
+fn with_policy(args: &[&str]) -> (Server, AdminClient, Browser) {
+    let server = with_sqlite(args);
     let root = AdminClient::set_up(&server);
     root.put_policy("search", 0, &policy("search", 5, "shop"));
     wait_until(|| check(&server, &json!("first")) == 200, || server.log());
@@ -27,7 +30,7 @@ fn with_policy() -> (Server, AdminClient, Browser) {
 
 #[test]
 fn customer_is_raised_until_a_time() {
-    let (server, root, mut browser) = with_policy();
+    let (server, root, mut browser) = with_policy(&[]);
     let parts = json!(["acme:eu", "ann"]);
     for _ in 0..5 {
         assert_eq!(check(&server, &parts), 200);
@@ -65,9 +68,30 @@ fn customer_is_raised_until_a_time() {
     assert_eq!(root.get(API).json()["revision"], 2);
 }
 
+/// The page after a raise reads the state of the key once.
+#[test]
+fn raised_quota_is_shown_when_gateway_applies_it_late() {
+    let redis = RedisServer::start();
+    let proxy = Proxy::start(redis.port());
+    let (server, _root, mut browser) = with_policy(&["--redis", &proxy.url()]);
+    proxy.set_delay(Duration::from_millis(20));
+    let fields = [
+        ("policy", "search"),
+        ("key", "acme"),
+        ("requests", "1"),
+        ("per", "1h"),
+        ("burst", "10"),
+        ("until", ""),
+    ];
+    let raised = browser.post("/e/default/customers/raise", &fields);
+    assert_eq!(raised.status, 303, "{}", raised.body);
+    let shown = browser.get(raised.header("location").unwrap()).body;
+    assert!(shown.contains("own quota"), "{shown}\n{}", server.log());
+}
+
 #[test]
 fn trial_is_counted_and_adopted() {
-    let (server, root, mut browser) = with_policy();
+    let (server, root, mut browser) = with_policy(&[]);
     let page = browser.get(SEARCH).body;
     assert!(page.contains("Try other numbers"), "{page}");
     let fields = [
@@ -123,7 +147,7 @@ fn trial_is_counted_and_adopted() {
 
 #[test]
 fn app_is_onboarded_and_connected() {
-    let (server, _root, mut browser) = with_policy();
+    let (server, _root, mut browser) = with_policy(&[]);
     let created = browser.post("/e/default/apps", &[("name", "mobile")]);
     assert_eq!(
         created.header("location"),
@@ -161,7 +185,7 @@ fn app_is_onboarded_and_connected() {
 
 #[test]
 fn denied_keys_lead_to_their_explanation() {
-    let (server, root, browser) = with_policy();
+    let (server, root, browser) = with_policy(&[]);
     let key = json!(["acme", "ann"]);
     wait_until(|| check(&server, &key) == 429, || server.log());
     let keys = root.get("/namespaces/default/keys/activity?policy=search").json();
@@ -193,7 +217,7 @@ fn denied_keys_lead_to_their_explanation() {
 
 #[test]
 fn explanation_states_the_suspension_of_that_time() {
-    let (server, root, browser) = with_policy();
+    let (server, root, browser) = with_policy(&[]);
     let micros = || {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         i64::try_from(now.unwrap().as_micros()).unwrap()
@@ -222,7 +246,7 @@ fn explanation_states_the_suspension_of_that_time() {
 
 #[test]
 fn banner_states_suspensions_and_offers_an_extension_near_the_end() {
-    let (_server, root, mut browser) = with_policy();
+    let (_server, root, mut browser) = with_policy(&[]);
     root.add_user("vera", &[("shop", "viewer")]);
     let suspend = |seconds: u32| {
         let body = json!({ "scope": "policy:search", "enforcement": "shadow", "for_seconds": seconds });
@@ -248,7 +272,7 @@ fn banner_states_suspensions_and_offers_an_extension_near_the_end() {
 
 #[test]
 fn revisions_are_compared_from_the_timeline() {
-    let (_server, root, browser) = with_policy();
+    let (_server, root, browser) = with_policy(&[]);
     root.put_policy("search", 1, &policy("search", 6, "shop"));
     root.put_policy("search", 2, &policy("search", 7, "shop"));
     let changes = browser.get("/e/default/changes").body;
