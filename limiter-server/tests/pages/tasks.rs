@@ -53,7 +53,10 @@ fn customer_is_raised_until_a_time() {
     let toml = root.get(API).json()["toml"].as_str().unwrap().to_owned();
     assert!(toml.contains("until = 2090-12-31T18:00:00Z"), "{toml}");
     let shown = browser.get(raised.header("location").unwrap()).body;
-    assert!(shown.contains("own quota") && shown.contains("Raised."), "{shown}");
+    assert!(
+        shown.contains("own quota") && shown.contains("Raised."),
+        "{shown}"
+    );
     assert_eq!(check(&server, &parts), 429, "past calls still count");
     // The gateway has the quota when a reset key may make more calls than the policy permits.
     let fields = [("policy", "search"), ("key", "acme:eu / ann")];
