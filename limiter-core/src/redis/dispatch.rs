@@ -317,4 +317,4 @@ impl fmt::Debug for BatchQueue {
 mod model;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -4,6 +4,7 @@
 //! `pools` keeps connections and batch queues of each runtime, `batch` executes a batch,
 //! `repeat` decides a request several times, and `probe` tests a server whose breaker is open.
 
+mod across_slots;
 mod batch;
 mod batched_call;
 mod dial_failures;
@@ -30,6 +31,7 @@ use crate::redis::client::breaker::Breaker;
 use crate::redis::client::connection::{Asking, Connection, Driver};
 use crate::redis::client::failure::Failure;
 use crate::redis::dispatch::{Admission, BatchPart, BatchQueue, InFlightBatch};
+use crate::redis::node::across_slots::AcrossSlots;
 use crate::redis::node::batched_call::BatchedCall;
 use crate::redis::node::dial_failures::DialFailures;
 pub(crate) use crate::redis::node::operation::NodeOperation;
@@ -64,6 +66,7 @@ struct NodeInner {
     pools: RuntimePools,
     failures: Arc<DialFailures>,
     breaker: Arc<Breaker>,
+    across_slots: AcrossSlots,
     /// The task of the last probe, which ends with the node.
     probe_task: Mutex<Option<Driver>>,
     open_log: LogThrottle,
@@ -86,6 +89,7 @@ impl Node {
         Self(Arc::new(NodeInner {
             failures: DialFailures::new(dialer.clone()),
             breaker: Arc::new(Breaker::for_server(&dialer)),
+            across_slots: AcrossSlots::default(),
             dialer,
             settings,
             clock,
@@ -274,6 +278,10 @@ impl Node {
         if let Ok(local) = self.local() {
             local.discard(connection);
         }
+    }
+
+    fn across_slots(&self) -> &AcrossSlots {
+        &self.0.across_slots
     }
 
     /// Returns the time of decisions, unless the server's clock decides.

@@ -23,36 +23,51 @@ pub(crate) struct Script {
     hash: OnceLock<String>,
 }
 
-/// The decision script.
+/// The source of the decision script.
 ///
 /// Redis runs the whole script at each call, so defining a function costs time even if it is not
 /// called. Code that few decisions need is therefore inside one function that uses no local of the
 /// script and is defined and called when it is first needed.
-pub(crate) static DECIDE: Script = Script::new(concat!(
-    include_str!("script/lua/prelude.lua"),
-    include_str!("script/lua/wire.lua"),
-    include_str!("script/lua/clock.lua"),
-    "local function new_deciders(now, least_ttl)\n",
-    include_str!("script/lua/prelude.lua"),
-    include_str!("script/lua/wire.lua"),
-    include_str!("script/lua/arithmetic.lua"),
-    include_str!("script/lua/leased_level.lua"),
-    include_str!("script/lua/level.lua"),
-    include_str!("script/lua/sliding_window.lua"),
-    include_str!("script/lua/counted_windows.lua"),
-    include_str!("script/lua/decide.lua"),
-    "end\n",
-    "local function new_window_deciders(now, least_ttl)\n",
-    include_str!("script/lua/prelude.lua"),
-    include_str!("script/lua/wire.lua"),
-    include_str!("script/lua/window_fast_path.lua"),
-    "end\n",
-    "local function new_several_deciders(now, least_ttl, load_window, settle_window)\n",
-    include_str!("script/lua/prelude.lua"),
-    include_str!("script/lua/wire.lua"),
-    include_str!("script/lua/several_limits.lua"),
-    "end\n",
-    include_str!("script/lua/driver.lua"),
+macro_rules! decide_source {
+    () => {
+        concat!(
+            include_str!("script/lua/prelude.lua"),
+            include_str!("script/lua/wire.lua"),
+            include_str!("script/lua/clock.lua"),
+            "local function new_deciders(now, least_ttl)\n",
+            include_str!("script/lua/prelude.lua"),
+            include_str!("script/lua/wire.lua"),
+            include_str!("script/lua/arithmetic.lua"),
+            include_str!("script/lua/leased_level.lua"),
+            include_str!("script/lua/level.lua"),
+            include_str!("script/lua/sliding_window.lua"),
+            include_str!("script/lua/counted_windows.lua"),
+            include_str!("script/lua/decide.lua"),
+            "end\n",
+            "local function new_window_deciders(now, least_ttl)\n",
+            include_str!("script/lua/prelude.lua"),
+            include_str!("script/lua/wire.lua"),
+            include_str!("script/lua/window_fast_path.lua"),
+            "end\n",
+            "local function new_several_deciders(now, least_ttl, load_window, settle_window)\n",
+            include_str!("script/lua/prelude.lua"),
+            include_str!("script/lua/wire.lua"),
+            include_str!("script/lua/several_limits.lua"),
+            "end\n",
+            include_str!("script/lua/driver.lua"),
+        )
+    };
+}
+
+/// The decision script.
+pub(crate) static DECIDE: Script = Script::new(decide_source!());
+
+/// The decision script for keys in several slots of one cluster node. Redis 7 and Valkey check at
+/// each command that the node serves the slot of its key; earlier servers reject the first line.
+pub(crate) static DECIDE_ACROSS_SLOTS: Script = Script::new(concat!(
+    "#!lua flags=allow-cross-slot-keys\n",
+    include_str!("script/lua/across_slots.lua"),
+    decide_source!(),
 ));
 
 /// Refunds, charges and leases tokens.
@@ -148,6 +163,8 @@ pub(crate) fn is_unknown(error: &RedisError) -> bool {
 #[derive(Debug)]
 enum Program<'a> {
     Script(&'static Script),
+    /// A script whose keys are in several slots of one node.
+    AcrossSlots(&'static Script),
     /// The words of a command.
     #[cfg_attr(
         not(feature = "registry"),
@@ -180,6 +197,20 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// Creates a call of a script whose keys are in several slots of one node.
+    pub(crate) fn across_slots<K: Into<Cow<'a, str>>>(
+        script: &'static Script,
+        keys: impl IntoIterator<Item = K>,
+        plan: Vec<u8>,
+        deadline: Duration,
+    ) -> Self {
+        let program = Program::AcrossSlots(script);
+        Self {
+            program,
+            ..Self::new(script, keys, plan, deadline)
+        }
+    }
+
     /// Creates a call of one command, sent to the node of a key.
     #[cfg(feature = "registry")]
     pub(crate) fn of_command(words: &'a [&'a str], key: &'a str, deadline: Duration) -> Self {
@@ -199,7 +230,9 @@ impl<'a> Call<'a> {
     /// Builds the command, which names a script by its hash.
     pub(crate) fn by_hash(&self) -> Cmd {
         match self.program {
-            Program::Script(script) => self.script_command("EVALSHA", script.hash()),
+            Program::Script(script) | Program::AcrossSlots(script) => {
+                self.script_command("EVALSHA", script.hash())
+            }
             Program::Command(words) => plain_command(words),
         }
     }
@@ -207,12 +240,14 @@ impl<'a> Call<'a> {
     /// Builds the command, which contains the source of a script.
     pub(crate) fn by_text(&self) -> Cmd {
         match self.program {
-            Program::Script(script) => self.script_command("EVAL", script.source),
+            Program::Script(script) | Program::AcrossSlots(script) => {
+                self.script_command("EVAL", script.source)
+            }
             Program::Command(words) => plain_command(words),
         }
     }
 
-    /// Returns the first key; all keys are in one slot.
+    /// Returns the first key; all keys are on one node.
     pub(crate) fn key(&self) -> &str {
         self.keys.first().map_or("", |key| key)
     }
@@ -226,12 +261,21 @@ impl<'a> Call<'a> {
         // Allocated in one piece, since it would otherwise grow five times in every call.
         let texts = name.len() + script.len() + LONGEST_COUNT + self.plan.len();
         let length = self.keys.iter().fold(texts, |length, key| length + key.len());
-        let mut command = Cmd::with_capacity(4 + self.keys.len(), length);
-        command.arg(name).arg(script).arg(self.keys.len());
+        let mut command = Cmd::with_capacity(5 + self.keys.len(), length + self.key().len());
+        command.arg(name).arg(script);
+        let is_across = matches!(self.program, Program::AcrossSlots(_));
+        if is_across {
+            // All declared keys must be in one slot.
+            command.arg(1).arg(self.key()).arg(&self.plan);
+        } else {
+            command.arg(self.keys.len());
+        }
         for key in &self.keys {
             command.arg(&**key);
         }
-        command.arg(&self.plan);
+        if !is_across {
+            command.arg(&self.plan);
+        }
         command
     }
 }

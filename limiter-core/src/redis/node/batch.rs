@@ -1,35 +1,34 @@
 //! Execution of one batch, from the queue to the replies of its callers.
 //!
 //! The callers of a batch have different deadlines, and each may leave at any time, but one reply
-//! decides for all of them. A task takes the batch, groups its calls by slot, and sends one call of
-//! the script for each group in one pipeline. While it waits, it handles the moments without a
-//! reply in order: a late batch releases its slot, a passed deadline counts as a timeout of the
-//! connection, and after the last deadline the batch ends.
+//! decides for all of them. A task takes the batch, groups its calls (`group.rs`), and sends one
+//! call of the script for each group in one pipeline. While it waits, it handles the moments
+//! without a reply in order: a late batch releases its slot, a passed deadline counts as a timeout
+//! of the connection, and after the last deadline the batch ends.
 //!
-//! Invariants: nothing is sent for callers that left before. A group is sent a second time only
-//! after NOSCRIPT, which proves that nothing was executed. Each caller receives one reply or error.
+//! Invariants: nothing is sent for callers that left before. A call is sent again only after a
+//! reply that proves that nothing was executed. Each caller receives one reply or error.
 //!
 //! Tests: `dispatch/tests.rs`, `tests/dispatcher.rs`, and `dispatch/model.rs` under every schedule.
+
+mod group;
 
 use std::pin::pin;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use bb8_redis::redis::{RedisError, Value};
 use smallvec::SmallVec;
 use tokio::task::yield_now;
 
 use crate::error::StoreError;
 use crate::observe;
-use crate::redis::client::connection::{Asking, Connection};
+use crate::redis::client::connection::Connection;
 use crate::redis::client::failure::Failure;
+use crate::redis::dispatch::BatchStart;
 use crate::redis::dispatch::queue::QueuedCall;
-use crate::redis::dispatch::{BatchPart, BatchStart};
 use crate::redis::node::Node;
-use crate::redis::script::wire::Item;
-use crate::redis::script::{is_unknown, reply, wire};
+use crate::redis::node::batch::group::{BatchGroup, fail, groups};
 use crate::support::real_time::{CallDeadline, reply_until};
-use crate::units::Timestamp;
 
 /// Time after the last deadline during which a reply is still accepted. Callers poll once more
 /// themselves at their deadline.
@@ -146,42 +145,25 @@ async fn exchange(
         return BatchOutcome::NothingSent;
     }
     observe::batch(entries.len());
-    let now = node.injected();
-    match send(&mut connection, groups(entries), Naming::Hash, now).await {
-        // NOSCRIPT proves that nothing was executed.
-        Ok(unknown) if !unknown.is_empty() => match send(&mut connection, unknown, Naming::Text, now).await {
-            Ok(_) => BatchOutcome::Answered,
-            Err(outcome) => outcome,
-        },
-        Ok(_) => BatchOutcome::Answered,
-        Err(outcome) => outcome,
-    }
-}
-
-/// How a call refers to the script.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Naming {
-    Hash,
-    Text,
-}
-
-/// Sends all groups. Returns the groups for which the server does not know the script's hash.
-async fn send(
-    connection: &mut Connection,
-    groups: Vec<SlotGroup>,
-    naming: Naming,
-    now: Option<Timestamp>,
-) -> Result<Vec<SlotGroup>, BatchOutcome> {
-    let command = |group: &SlotGroup| {
-        // The batch handles the deadlines of its callers itself.
-        let call = wire::call(&items(&group.entries), now, Duration::MAX);
-        let command = match naming {
-            Naming::Hash => call.by_hash(),
-            Naming::Text => call.by_text(),
+    let mut waiting = groups(entries, node.across_slots().are_allowed(Instant::now()));
+    while !waiting.is_empty() {
+        waiting = match send(node, &mut connection, waiting).await {
+            Ok(repeated) => repeated,
+            Err(outcome) => return outcome,
         };
-        (command, group.asking)
-    };
-    let answers = match connection.send_all(groups.iter().map(command).collect()).await {
+    }
+    BatchOutcome::Answered
+}
+
+/// Sends all groups. Returns those to be sent again, since nothing was executed for them.
+async fn send(
+    node: &Node,
+    connection: &mut Connection,
+    groups: Vec<BatchGroup>,
+) -> Result<Vec<BatchGroup>, BatchOutcome> {
+    let now = node.injected();
+    let commands = groups.iter().map(|group| group.command(now)).collect();
+    let answers = match connection.send_all(commands).await {
         Ok(answers) => answers,
         Err(error) => {
             let outcome = if error.is_io_error() {
@@ -194,79 +176,13 @@ async fn send(
             return Err(outcome);
         }
     };
-    let mut unknown = Vec::new();
+    let mut repeated = Vec::new();
     for (group, answer) in groups.into_iter().zip(answers) {
-        match answer {
-            Err(error) if naming == Naming::Hash && is_unknown(&error) => unknown.push(group),
-            answer => group.send_reply(answer),
+        let (reason, again) = group.finish(answer);
+        if let Some(reason) = reason {
+            node.across_slots().pause(reason, Instant::now());
         }
+        repeated.extend(again);
     }
-    Ok(unknown)
-}
-
-/// The calls of one batch part, decided by one call of the script.
-#[derive(Debug)]
-struct SlotGroup {
-    entries: Vec<QueuedCall>,
-    asking: Asking,
-}
-
-/// Groups the entries by batch part and keeps their order within a part.
-fn groups(mut entries: Vec<QueuedCall>) -> Vec<SlotGroup> {
-    // Outside of a cluster, there is one part.
-    if let Some(BatchPart { asking, .. }) = single_part(&entries) {
-        return vec![SlotGroup { entries, asking }];
-    }
-    entries.sort_by_key(|entry| entry.part);
-    let mut groups = Vec::new();
-    let mut entries = entries.into_iter().peekable();
-    while let Some(first) = entries.next() {
-        let part = first.part;
-        let mut group = vec![first];
-        while let Some(next) = entries.next_if(|entry| entry.part == part) {
-            group.push(next);
-        }
-        groups.push(SlotGroup {
-            entries: group,
-            asking: part.asking,
-        });
-    }
-    groups
-}
-
-fn single_part(entries: &[QueuedCall]) -> Option<BatchPart> {
-    let part = entries.first()?.part;
-    entries.iter().all(|entry| entry.part == part).then_some(part)
-}
-
-impl SlotGroup {
-    fn send_reply(self, answer: Result<Value, RedisError>) {
-        let reply = match answer {
-            Ok(reply) => reply,
-            Err(error) => return fail(self.entries, &Failure::Answered(error)),
-        };
-        match reply::verdicts(&reply, &items(&self.entries)) {
-            Ok(replies) => {
-                for (entry, replies) in self.entries.into_iter().zip(replies) {
-                    entry.send_replies(
-                        replies
-                            .into_iter()
-                            .map(|verdict| verdict.map_err(Failure::Undecided)),
-                    );
-                }
-            }
-            Err(error) => fail(self.entries, &Failure::Undecided(error)),
-        }
-    }
-}
-
-fn items(entries: &[QueuedCall]) -> Vec<Item<'_>> {
-    entries
-        .iter()
-        .map(|entry| (&*entry.input, entry.callers.len()))
-        .collect()
-}
-
-fn fail(entries: Vec<QueuedCall>, failure: &Failure) {
-    entries.into_iter().for_each(|entry| entry.fail(failure));
+    Ok(repeated)
 }

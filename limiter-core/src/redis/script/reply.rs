@@ -18,13 +18,16 @@ use crate::redis::script::wire::{Operation, ScriptInput};
 use crate::request::Verdict;
 use crate::units::{MAX_EXACT, Timestamp};
 
-/// The results of one input, one for each of its equal requests.
+/// The results of one input, one for each of its equal requests. Empty if the node does not serve
+/// the key, which only the reply to a call across slots states; nothing was executed then.
 pub(crate) type Replies = SmallVec<[Result<Verdict, StoreError>; 1]>;
 
 /// The stored value of a limit as the script found it.
 pub(crate) const READABLE: u8 = 0;
 pub(crate) const WRONG_TYPE: u8 = 1;
 pub(crate) const UNKNOWN_LAYOUT: u8 = 2;
+/// The node does not serve the slot of the key.
+const ELSEWHERE: u8 = 3;
 
 /// Decodes the results of all inputs of a call.
 pub(crate) fn verdicts(reply: &Value, items: &[Item<'_>]) -> Result<Vec<Replies>, StoreError> {
@@ -56,6 +59,9 @@ fn answers(
         return Err(malformed());
     }
     let found = reader.take(input.limits.len())?;
+    if found == [ELSEWHERE] {
+        return Ok(Replies::new());
+    }
     if let Some(unreadable) = found.iter().find(|found| **found != READABLE) {
         return Ok(smallvec![Err(unreadable_as(*unreadable)?); times]);
     }

@@ -13,7 +13,7 @@ use crate::key::Namespace;
 use crate::policy::{
     Algorithm, CounterWindow, FixedWindow, Funnel, Periods, SlidingWindow, TokenBucket, origin,
 };
-use crate::redis::script::{Call, DECIDE};
+use crate::redis::script::{Call, DECIDE, DECIDE_ACROSS_SLOTS};
 use crate::request::{DecisionRequest, ValidatedLimit};
 use crate::units::Timestamp;
 
@@ -108,6 +108,14 @@ impl ScriptInput {
         self.operation == Operation::Check && !is_read_alone
     }
 
+    /// Returns whether a call across slots can decide it: the first command on its only key changes
+    /// nothing, and reports whether the node serves the key.
+    pub(crate) fn fits_across_slots(&self) -> bool {
+        let is_read_first = |limit: &LimitInput| !matches!(limit.algorithm, Algorithm::CounterWindow(_));
+        self.operation != Operation::Reset
+            && matches!(self.limits.as_slice(), [limit] if is_read_first(limit))
+    }
+
     /// Returns whether it requests the same operation and costs, regardless of the keys.
     pub(crate) fn is_alike(&self, other: &Self) -> bool {
         let parameters = |limit: &LimitInput| (limit.algorithm, limit.cost, limit.blocks);
@@ -182,7 +190,31 @@ pub(crate) type Item<'a> = (&'a ScriptInput, usize);
 
 /// Builds the call for these inputs, in this order; their keys are in one slot.
 pub(crate) fn call<'a>(items: &[Item<'a>], injected: Option<Timestamp>, deadline: Duration) -> Call<'a> {
-    let keys = items.iter().flat_map(|(input, _)| &input.keys);
+    let plan = plan(items, injected, |input| input.charges_values());
+    Call::new(&DECIDE, keys(items), plan, deadline)
+}
+
+/// Builds the call for inputs with keys in several slots of one node.
+pub(crate) fn call_across_slots<'a>(
+    items: &[Item<'a>],
+    injected: Option<Timestamp>,
+    deadline: Duration,
+) -> Call<'a> {
+    // MGET reads keys of one slot.
+    let plan = plan(items, injected, |_| false);
+    Call::across_slots(&DECIDE_ACROSS_SLOTS, keys(items), plan, deadline)
+}
+
+fn keys<'a>(items: &[Item<'a>]) -> impl Iterator<Item = &'a String> {
+    items.iter().flat_map(|(input, _)| &input.keys)
+}
+
+/// Encodes the decisions. `is_read_at_once` selects the inputs whose values one MGET may read.
+fn plan(
+    items: &[Item<'_>],
+    injected: Option<Timestamp>,
+    is_read_at_once: impl Fn(&ScriptInput) -> bool,
+) -> Vec<u8> {
     let mut plan = head(injected);
     // Consecutive inputs that differ only in their keys are encoded once.
     let runs =
@@ -195,7 +227,7 @@ pub(crate) fn call<'a>(items: &[Item<'a>], injected: Option<Timestamp>, deadline
         };
         plan.reserve(7 + 33 * input.limits.len());
         plan.extend_from_slice(&count(run.len()).to_le_bytes());
-        plan.push(u8::from(input.charges_values() && all_differ(run)));
+        plan.push(u8::from(is_read_at_once(input) && all_differ(run)));
         plan.push(input.operation as u8);
         plan.push(u8::try_from(input.limits.len()).unwrap_or(u8::MAX));
         plan.extend_from_slice(&count(*times).to_le_bytes());
@@ -211,7 +243,7 @@ pub(crate) fn call<'a>(items: &[Item<'a>], injected: Option<Timestamp>, deadline
             }
         }
     }
-    Call::new(&DECIDE, keys, plan, deadline)
+    plan
 }
 
 /// Returns whether no limit occurs twice.

@@ -86,6 +86,10 @@ local function failure_of(reply, ...)
     if string.sub(reply.err, 1, 9) == 'WRONGTYPE' then
       return WRONG_TYPE
     end
+    if ARGV[2] then
+      -- A call across slots. The caller repeats the decision in a call for the slot of its key.
+      return ELSEWHERE
+    end
     -- Raised by the server itself: a script of Redis 6.2 cannot raise a table.
     call(...)
   end

@@ -13,17 +13,18 @@
 --   counted_windows.lua), else 0.
 -- - Reply, a string in binary, little-endian: the moment of the decisions (8: microseconds); then
 --   for each decision: number of granted repetitions, which are the first ones (2); state of each
---   limit's key (1 each: 0 readable, 1 a value of another type, 2 an unknown layout); then, unless
---   a key is unreadable or the operation is a reset, for each limit the data for its outcomes,
---   preceded by its length (1). For a level, a counter window and a fixed window: the stored value
---   before the decision, empty if there was none. For a sliding window, numbers of 8 bytes: permits
---   in the window before; microseconds until the cost fits after the grants, until the usage is
---   zero, until the state equals absence, and until one more permit fits.
+--   limit's key (1 each: 0 readable, 1 a value of another type, 2 an unknown layout, 3 only in a
+--   call across slots, if this node does not serve the key); then, unless a key is unreadable or
+--   the operation is a reset, for each limit the data for its outcomes, preceded by its length (1).
+--   For a level, a counter window and a fixed window: the stored value before the decision, empty
+--   if there was none. For a sliding window, numbers of 8 bytes: permits in the window before;
+--   microseconds until the cost fits after the grants, until the usage is zero, until the state
+--   equals absence, and until one more permit fits.
 
 local CHECK, RESET = 0, 2
 local TOKEN_BUCKET, SLIDING_WINDOW, COUNTER_WINDOW, FIXED_WINDOW = 1, 3, 4, 5
 -- State of a limit's key.
-local READABLE, WRONG_TYPE, UNKNOWN_LAYOUT = 0, 1, 2
+local READABLE, WRONG_TYPE, UNKNOWN_LAYOUT, ELSEWHERE = 0, 1, 2, 3
 -- A stored level; see level.lua.
 local LEVEL, LEVEL_BYTES = '<BBI8I8I8I8I8', 42
 -- The fields that a charge changes, and their offset.
