@@ -160,6 +160,33 @@ async fn moving_slots_charge_each_call_once() {
     assert_charged(&limiter(&cluster, &namespace), &policies, KEYS, times).await;
 }
 
+/// The node of a slot reports keys that it has already moved, in calls that decide other keys too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn moved_keys_are_decided_by_new_node() {
+    const KEYS: u64 = 60;
+    let cluster = RedisCluster::start();
+    let limits = limiter(&cluster, &namespace());
+    let policies = &policies()[..4];
+    charge(&limits, policies, KEYS, 1).await;
+    let slots = (0..KEYS).map(|key| cluster.slot_of(key.to_string()));
+    let of_first: Vec<u16> = slots
+        .filter(|slot| cluster.owner_of(*slot) == 0)
+        .take(5)
+        .collect();
+    let moving: Vec<_> = of_first
+        .iter()
+        .map(|slot| cluster.begin_migration(*slot, 1))
+        .collect();
+    for migration in &moving {
+        assert!(migration.move_keys() > 0);
+    }
+    charge(&limits, policies, KEYS, 10).await;
+    for migration in moving {
+        migration.finish();
+    }
+    assert_charged(&limits, policies, KEYS, 11).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn key_of_another_type_fails_alone() {
     let cluster = RedisCluster::start();
