@@ -3,8 +3,7 @@
 //! `cargo run --release -p limiter-faults --example usage_cost -- [processes] [policies] [minutes]`
 //!
 //! `cargo xtask server --all` runs it. It fails if the reports after the first minute take more
-//! than 1 % of a core that executes a pipelined HINCRBY in 0.5 µs, or if their keys take more than
-//! 100 MB. On a slower core, the same work may take more in the ratio of the times of HINCRBY.
+//! than 1 % of one core, or if their keys take more than 100 MB.
 //!
 //! Each limiter of this process plays the part of a process of the fleet. It makes an allowed and a
 //! denied call of each policy every few seconds. Key lists decide these calls, so Redis receives
@@ -15,8 +14,6 @@
     reason = "a program that prints its results"
 )]
 
-use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, TcpStream};
 use std::time::{Duration, Instant};
 
 use limiter_core::usage::UsageReporting;
@@ -28,10 +25,8 @@ const NAMESPACE: &str = "prod:checkout";
 const ROUND: Duration = Duration::from_secs(20);
 /// The rounds in which processes report every few seconds, before they know the size of the fleet.
 const FIRST_ROUNDS: u64 = 3;
-/// The largest share of the reference core, in percent.
+/// The largest share of one core, in percent.
 const MAX_PERCENT: f64 = 1.0;
-/// The microseconds of a pipelined HINCRBY on the reference core.
-const REFERENCE_MICROS: f64 = 0.5;
 /// The largest size of all keys in megabytes.
 const MAX_MEGABYTES: u64 = 100;
 const COUNT_MINUTES: u64 = 120;
@@ -94,10 +89,10 @@ async fn measure(processes: u64, policies: u64, minutes: u64) {
     let percent = settled.percent_until(&Tick::new(&server));
     println!("{percent:.2} % of one core after the first minute");
     let megabytes = print_memory(&server);
-    let micros = increment_micros(&server);
-    let most = MAX_PERCENT * (micros / REFERENCE_MICROS).max(1.0);
-    println!("{micros:.2} µs for a pipelined HINCRBY: at most {most:.2} % of this core");
-    assert!(percent <= most, "{percent:.2} % is more than {most:.2} %");
+    assert!(
+        percent <= MAX_PERCENT,
+        "{percent:.2} % is more than {MAX_PERCENT} %"
+    );
     assert!(
         megabytes <= MAX_MEGABYTES,
         "{megabytes} MB is more than {MAX_MEGABYTES} MB"
@@ -159,39 +154,6 @@ fn print_memory(server: &RedisServer) -> u64 {
     let (counts, denied) = (bytes(counts, COUNT_MINUTES), bytes(denied, DENIED_MINUTES));
     println!("counts of two hours: {counts} MB; denied keys of 24 hours: {denied} MB");
     counts + denied
-}
-
-/// The CPU time of one of 256 pipelined HINCRBY in microseconds: the median of several rounds.
-fn increment_micros(server: &RedisServer) -> f64 {
-    const COMMANDS: usize = 256;
-    const WRITES: usize = 400;
-    // As many cells as a hash of the fleet has.
-    const HASH_WRITES: usize = 8;
-    let increment = |cell: usize| {
-        let field = format!("cell-{cell:04}");
-        format!("*4\r\n$7\r\nHINCRBY\r\n$9\r\nreference\r\n$9\r\n{field}\r\n$1\r\n3\r\n")
-    };
-    let write = |first: usize| -> String { (first..first + COMMANDS).map(increment).collect() };
-    let writes: Vec<String> = (0..HASH_WRITES).map(|number| write(number * COMMANDS)).collect();
-    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port())).expect("a connection");
-    let mut round = || {
-        let before = cpu_seconds(server);
-        for commands in writes.iter().cycle().take(WRITES) {
-            stream.write_all(commands.as_bytes()).expect("a write");
-            let mut replies = 0;
-            let mut buffer = [0; 4_096];
-            while replies < COMMANDS {
-                let read = stream.read(&mut buffer).expect("replies");
-                assert!(read > 0, "the server has closed the connection");
-                replies += buffer.iter().take(read).filter(|byte| **byte == b'\n').count();
-            }
-        }
-        let calls = u32::try_from(COMMANDS * WRITES).map_or(f64::INFINITY, f64::from);
-        1e6 * (cpu_seconds(server) - before) / calls
-    };
-    let mut rounds: Vec<f64> = (0..9).map(|_| round()).collect();
-    rounds.sort_by(f64::total_cmp);
-    rounds.get(rounds.len() / 2).copied().unwrap_or_default()
 }
 
 /// The CPU time of the server, in user mode and in the kernel.

@@ -7,7 +7,7 @@
 //! for its slot, which the node redirects. So are all decisions if the server rejects the call.
 //!
 //! Invariant: decisions for one slot are executed in order of arrival, unless one of them is sent
-//! again. Tests: `tests/cluster.rs`.
+//! again. Tests: `tests/cluster_batches.rs`.
 
 use std::time::Duration;
 
