@@ -262,19 +262,18 @@ impl<'a> Call<'a> {
         let texts = name.len() + script.len() + LONGEST_COUNT + self.plan.len();
         let length = self.keys.iter().fold(texts, |length, key| length + key.len());
         let mut command = Cmd::with_capacity(5 + self.keys.len(), length + self.key().len());
-        command.arg(name).arg(script);
-        let is_across = matches!(self.program, Program::AcrossSlots(_));
-        if is_across {
-            // All declared keys must be in one slot.
-            command.arg(1).arg(self.key()).arg(&self.plan);
-        } else {
-            command.arg(self.keys.len());
-        }
-        for key in &self.keys {
+        // All declared keys must be in one slot. A call across slots declares one and adds all.
+        let (declared, added) = match self.program {
+            Program::AcrossSlots(_) => (self.keys.get(..1).unwrap_or_default(), &*self.keys),
+            _ => (&*self.keys, [].as_slice()),
+        };
+        command.arg(name).arg(script).arg(declared.len());
+        for key in declared {
             command.arg(&**key);
         }
-        if !is_across {
-            command.arg(&self.plan);
+        command.arg(&self.plan);
+        for key in added {
+            command.arg(&**key);
         }
         command
     }
