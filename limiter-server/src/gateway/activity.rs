@@ -155,14 +155,11 @@ impl KeyActivity {
             Err(TryLockError::Poisoned(error)) => error.into_inner(),
             Err(TryLockError::WouldBlock) => return,
         };
-        if !shard.contains_key(call.policy) {
-            if shard.len() >= MAX_POLICIES {
-                return;
-            }
-            shard.insert(call.policy.to_owned(), PolicyActivity::default());
-        }
-        let Some(policy) = shard.get_mut(call.policy) else {
-            return;
+        let is_full = shard.len() >= MAX_POLICIES;
+        let policy = match shard.get_mut(call.policy) {
+            Some(policy) => policy,
+            None if is_full => return,
+            None => shard.entry(call.policy.to_owned()).or_default(),
         };
         policy.last_call = Some(LastCall {
             at: now,

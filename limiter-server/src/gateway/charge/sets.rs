@@ -72,6 +72,12 @@ pub(crate) fn atomic_sets(
     limits: &[RequestedLimit],
     positions: impl IntoIterator<Item = usize>,
 ) -> Vec<AtomicSet> {
+    if let [only] = limits {
+        return positions
+            .into_iter()
+            .map(|_| AtomicSet::of_one(only.cost))
+            .collect();
+    }
     let mut sets: Vec<AtomicSet> = Vec::new();
     let mut by_tag: HashMap<Key<'static>, usize> = HashMap::new();
     let mut numbers: HashMap<(&str, &Key<'static>), (usize, usize)> = HashMap::new();
