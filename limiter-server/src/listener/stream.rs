@@ -103,10 +103,11 @@ pub struct TimedStream {
     read_timeout: Duration,
     idle_timeout: Duration,
     phase: Phase,
-    /// The phase to which the deadline of reads belongs.
+    /// The phase that reads have observed last.
     timed: u8,
-    /// The end of the phase `timed`.
-    read_deadline: Instant,
+    /// The end of the phase `timed`. `None` until a read waits for the peer, so that phases which
+    /// no read waits in do not read the clock.
+    read_deadline: Option<Instant>,
     /// Ends at or before `read_deadline`, and is set again when it ended before. Requests thus do
     /// not set a timer each, which would lock the timers of the runtime.
     read_timer: Pin<Box<Sleep>>,
@@ -124,7 +125,7 @@ impl TimedStream {
             idle_timeout: limits.idle_timeout,
             phase: Phase(Arc::new(AtomicU8::new(ANY))),
             timed: ANY,
-            read_deadline: after(limits.idle_timeout),
+            read_deadline: None,
             read_timer: Box::pin(tokio::time::sleep_until(after(limits.idle_timeout))),
             timer_period: limits.idle_timeout,
             write_deadline: None,
@@ -150,27 +151,37 @@ impl TimedStream {
         self.phase.clone()
     }
 
-    /// Begins a phase, and its time.
+    /// Begins a phase, whose time begins with the first read that waits.
     fn begin(&mut self, phase: u8) {
         if self.timed != phase {
             self.phase.set(phase);
         }
         self.timed = phase;
-        let timeout = match phase {
+        self.read_deadline = None;
+    }
+
+    /// The end of the phase, whose time begins now if no earlier read has waited.
+    fn read_deadline(&mut self) -> Instant {
+        if let Some(deadline) = self.read_deadline {
+            return deadline;
+        }
+        let deadline = after(match self.timed {
             RECEIVING => self.read_timeout,
             _ => self.idle_timeout,
-        };
-        self.read_deadline = after(timeout);
-        if self.read_timer.deadline() > self.read_deadline {
-            self.read_timer.as_mut().reset(self.read_deadline);
+        });
+        self.read_deadline = Some(deadline);
+        if self.read_timer.deadline() > deadline {
+            self.read_timer.as_mut().reset(deadline);
         }
+        deadline
     }
 
     /// Ends a read that has waited for too long.
     fn poll_read_deadline(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut deadline = self.read_deadline();
         while self.read_timer.as_mut().poll(cx).is_ready() {
-            if Instant::now() < self.read_deadline {
-                let next = self.read_deadline.min(after(self.timer_period));
+            if Instant::now() < deadline {
+                let next = deadline.min(after(self.timer_period));
                 self.read_timer.as_mut().reset(next);
                 continue;
             }
@@ -180,6 +191,7 @@ impl TimedStream {
             // The HTTP library does not read again when an answer has been sent, so the deadline
             // must wake the task to observe the next phase.
             self.begin(ANSWERING);
+            deadline = self.read_deadline();
         }
         Poll::Pending
     }
