@@ -16,13 +16,16 @@ use tonic::codegen::{Bytes, StdError};
 use crate::gateway::admission::Count;
 
 pin_project! {
-    /// A request body with a deadline. Its bytes count towards a limit until it is dropped.
+    /// A request body with a deadline. Its bytes count towards a limit until it is dropped. The
+    /// time begins when the body is not complete at the first read: most bodies arrive with the
+    /// headers and need no timer.
     #[derive(Debug)]
     pub(crate) struct LimitedBody<B> {
         #[pin]
         inner: B,
         #[pin]
-        deadline: Sleep,
+        deadline: Option<Sleep>,
+        timeout: Duration,
         taken: Taken,
     }
 }
@@ -55,7 +58,8 @@ impl<B> LimitedBody<B> {
     pub(super) fn new(inner: B, timeout: Duration, of: Arc<Count>) -> Self {
         Self {
             inner,
-            deadline: tokio::time::sleep(timeout),
+            deadline: None,
+            timeout,
             taken: Taken { bytes: 0, of },
         }
     }
@@ -73,7 +77,7 @@ where
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let this = self.project();
+        let mut this = self.project();
         match this.inner.poll_frame(cx) {
             Poll::Pending => {}
             Poll::Ready(None) => return Poll::Ready(None),
@@ -91,9 +95,12 @@ where
                 return Poll::Ready(Some(Ok(frame)));
             }
         }
-        match this.deadline.poll(cx) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(()) => Poll::Ready(Some(Err(BodyError::TooSlow))),
+        if this.deadline.is_none() {
+            this.deadline.set(Some(tokio::time::sleep(*this.timeout)));
+        }
+        match this.deadline.as_pin_mut().map(|deadline| deadline.poll(cx)) {
+            Some(Poll::Ready(())) => Poll::Ready(Some(Err(BodyError::TooSlow))),
+            _ => Poll::Pending,
         }
     }
 
