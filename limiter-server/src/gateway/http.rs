@@ -10,6 +10,7 @@ mod client_id;
 mod envoy_json;
 mod forward_auth;
 mod guard;
+mod json_text;
 mod openapi;
 mod permits;
 mod problem;

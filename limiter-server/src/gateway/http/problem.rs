@@ -12,7 +12,7 @@ use tonic::Code;
 use crate::access::AccessDenial;
 use crate::gateway::Gateway;
 use crate::gateway::explanation::origin_name;
-use crate::gateway::http::reply::Limits;
+use crate::gateway::http::reply;
 use crate::store::now_micros;
 
 /// A response that is not a success.
@@ -128,8 +128,8 @@ impl Problem {
     fn describe(&mut self, decision: &Decision) {
         let origin = origin_name(decision.origin());
         self.fields.insert("origin".into(), json!(origin));
-        let limits = Limits(std::slice::from_ref(decision));
-        self.fields.insert("limits".into(), json!(limits));
+        let limits = reply::limits(std::slice::from_ref(decision));
+        self.fields.insert("limits".into(), limits.into());
         self.decision = Some(Box::new(decision.clone()));
     }
 
@@ -153,13 +153,9 @@ impl Problem {
 
     /// Adds the numbers of limits before and after those of the denial.
     pub(super) fn with_other_limits(mut self, before: &[Decision], after: &[Decision]) -> Self {
-        let numbers = |decisions| match json!(Limits(decisions)) {
-            Value::Array(limits) => limits,
-            _ => Vec::new(),
-        };
         if let Some(limits) = self.fields.get_mut("limits").and_then(Value::as_array_mut) {
-            limits.splice(0..0, numbers(before));
-            limits.extend(numbers(after));
+            limits.splice(0..0, reply::limits(before));
+            limits.extend(reply::limits(after));
         }
         self
     }

@@ -5,76 +5,20 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::Response;
-use limiter_core::{Amount, Decision, LimitOutcome};
+use limiter_core::{Amount, Decision};
 use limiter_tower::RateLimitHeaders;
-use serde::ser::{Serialize, SerializeSeq, Serializer};
+use serde::ser::{Serialize, Serializer};
 use serde_json::{Map, Number, Value};
 
 use crate::gateway::Gateway;
 use crate::gateway::explanation::origin_name;
-
-/// The length of most answers in bytes, for which the buffer is reserved.
-const USUAL_BYTES: usize = 256;
+use crate::gateway::http::json_text::JsonText;
 
 /// The largest number of limits in the rate limit headers.
 const MAX_LIMITS_IN_HEADERS: usize = 16;
 
-/// The body of an allowed decision. It is written without intermediate JSON values, because this is
-/// the most frequent answer.
-#[derive(serde::Serialize)]
-struct AllowedBody<'a> {
-    allowed: bool,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    would_deny: bool,
-    limits: Limits<'a>,
-    delay_ms: u64,
-    origin: Option<&'static str>,
-    revision: u64,
-    node: &'a str,
-    #[serde(flatten, skip_serializing_if = "Map::is_empty")]
-    more: Map<String, Value>,
-}
-
-/// The limits of decisions in their order. Limits that were not decided, such as those of a policy
-/// that is off, are absent.
-pub(super) struct Limits<'a>(pub(super) &'a [Decision]);
-
-/// The numbers of one limit.
-#[derive(serde::Serialize)]
-struct LimitNumbers<'a> {
-    policy: &'a str,
-    allowed: bool,
-    limit: JsonAmount,
-    remaining: JsonAmount,
-    retry_after_ms: u64,
-    reset_after_ms: u64,
-}
-
 /// An exact number: an integer unless the amount has a fraction.
 struct JsonAmount(Amount);
-
-impl Serialize for Limits<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut limits = serializer.serialize_seq(None)?;
-        for limit in self.0.iter().flat_map(Decision::limits) {
-            limits.serialize_element(&LimitNumbers::new(limit))?;
-        }
-        limits.end()
-    }
-}
-
-impl<'a> LimitNumbers<'a> {
-    fn new(limit: &'a LimitOutcome) -> Self {
-        Self {
-            policy: limit.policy().name(),
-            allowed: limit.is_allowed(),
-            limit: JsonAmount(limit.policy().quota()),
-            remaining: JsonAmount(limit.remaining()),
-            retry_after_ms: millis(limit.retry_after()),
-            reset_after_ms: millis(limit.reset_after()),
-        }
-    }
-}
 
 impl Serialize for JsonAmount {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -93,19 +37,56 @@ impl Serialize for JsonAmount {
 /// The answer of an allowed decision about one or several sets of limits.
 pub(super) fn allowed(gateway: &Gateway, decisions: &[Decision], more: Map<String, Value>) -> Response {
     let delay = decisions.iter().map(Decision::delay).max();
-    let body = AllowedBody {
-        allowed: true,
-        would_deny: decisions.iter().any(Decision::would_deny),
-        limits: Limits(decisions),
-        delay_ms: millis(delay.unwrap_or_default()),
-        origin: decisions.last().map(|decision| origin_name(decision.origin())),
-        revision: gateway.revision(),
-        node: gateway.node(),
-        more,
-    };
-    let mut response = json(&body);
+    let mut text = JsonText::new();
+    text.begin_object();
+    text.field("allowed", &true);
+    if decisions.iter().any(Decision::would_deny) {
+        text.field("would_deny", &true);
+    }
+    write_limits(&mut text, decisions);
+    text.field("delay_ms", &millis(delay.unwrap_or_default()));
+    let origin = decisions.last().map(|decision| origin_name(decision.origin()));
+    text.field("origin", &origin);
+    text.field("revision", &gateway.revision());
+    text.field("node", &gateway.node());
+    for (name, value) in &more {
+        text.escaped_field(name, value);
+    }
+    text.end_object();
+    let mut response = json(text.into_bytes());
     write_headers(decisions, response.headers_mut());
     response
+}
+
+/// Writes the field `limits`: the numbers of each limit of decisions, in their order. Limits that
+/// were not decided, such as those of a policy that is off, are absent.
+fn write_limits(text: &mut JsonText, decisions: &[Decision]) {
+    text.begin_list("limits");
+    for limit in decisions.iter().flat_map(Decision::limits) {
+        text.begin_object();
+        text.field("policy", &limit.policy().name());
+        text.field("allowed", &limit.is_allowed());
+        text.field("limit", &JsonAmount(limit.policy().quota()));
+        text.field("remaining", &JsonAmount(limit.remaining()));
+        text.field("retry_after_ms", &millis(limit.retry_after()));
+        text.field("reset_after_ms", &millis(limit.reset_after()));
+        text.end_object();
+    }
+    text.end_list();
+}
+
+/// The numbers of each limit of decisions, as in the field `limits` of an answer.
+pub(super) fn limits(decisions: &[Decision]) -> Vec<Value> {
+    let mut text = JsonText::new();
+    text.begin_object();
+    write_limits(&mut text, decisions);
+    text.end_object();
+    // The text has one field, which is a list.
+    let read = serde_json::from_slice::<Map<String, Value>>(&text.into_bytes()).unwrap_or_default();
+    match read.into_iter().next() {
+        Some((_, Value::Array(limits))) => limits,
+        _ => Vec::new(),
+    }
 }
 
 /// Writes the rate limit headers, one line each. Of more limits than the headers contain, they show
@@ -123,6 +104,9 @@ fn write_headers(decisions: &[Decision], headers: &mut HeaderMap) {
         };
         free = left;
         RateLimitHeaders::default().write(decision, headers);
+    }
+    if decisions.len() < 2 {
+        return;
     }
     for name in ["ratelimit-policy", "ratelimit"] {
         let lines: Vec<_> = headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
@@ -146,13 +130,11 @@ fn smallest_share(decision: &Decision) -> u128 {
 
 /// A JSON object.
 pub(super) fn object(fields: Map<String, Value>) -> Response {
-    json(&fields)
+    // Values with keys of text are always JSON.
+    json(serde_json::to_vec(&fields).unwrap_or_default())
 }
 
-fn json(body: &impl Serialize) -> Response {
-    let mut text = Vec::with_capacity(USUAL_BYTES);
-    // Texts, numbers and maps with keys of text are always JSON, and memory accepts every write.
-    let _ = serde_json::to_writer(&mut text, body);
+fn json(text: Vec<u8>) -> Response {
     let mut response = Response::new(Body::from(text));
     let content_type = HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, content_type);
