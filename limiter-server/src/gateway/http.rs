@@ -25,12 +25,12 @@ use axum::response::Response;
 use axum::{Extension, Router, middleware};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::watch;
-use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
 use utoipa_axum::routes;
 
 use crate::access::{Action, Target};
 use crate::gateway::Gateway;
-use crate::gateway::http::caller::Caller;
+use crate::gateway::http::guard::AdmittedCall;
 use crate::gateway::http::problem::Problem;
 use crate::gateway::readiness::ReadinessState;
 use crate::listener::http::HttpVersions;
@@ -66,7 +66,7 @@ pub fn router(gateway: Gateway, metrics: PrometheusHandle) -> Router {
         .routes(routes!(ready))
         .routes(routes!(gateway_ready))
         .merge(observed)
-        .merge(api(gateway.clone()))
+        .merge(api())
         .with_state(gateway)
         .split_for_parts();
     document.describe(&description);
@@ -74,21 +74,25 @@ pub fn router(gateway: Gateway, metrics: PrometheusHandle) -> Router {
 }
 
 /// The routes of the JSON interface.
-fn api(gateway: Gateway) -> OpenApiRouter<Gateway> {
-    OpenApiRouter::new()
-        .routes(routes!(check::check))
-        .routes(routes!(check::peek))
-        .routes(routes!(permits::acquire))
-        .routes(routes!(permits::renew))
-        .routes(routes!(permits::release))
-        .routes(routes!(reservations::reserve))
-        .routes(routes!(reservations::settle))
-        .routes(routes!(check::refund))
-        .routes(routes!(check::reset))
-        .routes(routes!(unmatched))
-        .routes(routes!(envoy_json::should_rate_limit))
-        .routes(routes!(forward_auth::forward_auth))
-        .route_layer(middleware::from_fn_with_state(gateway, guard::admit))
+fn api() -> OpenApiRouter<Gateway> {
+    let routes: [UtoipaMethodRouter<Gateway>; 12] = [
+        routes!(check::check),
+        routes!(check::peek),
+        routes!(permits::acquire),
+        routes!(permits::renew),
+        routes!(permits::release),
+        routes!(reservations::reserve),
+        routes!(reservations::settle),
+        routes!(check::refund),
+        routes!(check::reset),
+        routes!(unmatched),
+        routes!(envoy_json::should_rate_limit),
+        routes!(forward_auth::forward_auth),
+    ];
+    let all = OpenApiRouter::new();
+    routes.into_iter().fold(all, |all, (schemas, paths, methods)| {
+        all.routes((schemas, paths, methods.fallback(guard::reject_method)))
+    })
 }
 
 /// The last descriptors without a rule or a policy. They are those of all domains, so a client
@@ -101,7 +105,8 @@ fn api(gateway: Gateway) -> OpenApiRouter<Gateway> {
         openapi::ProblemResponses,
     ),
 )]
-async fn unmatched(caller: Caller) -> Result<Response, Problem> {
+async fn unmatched(call: AdmittedCall) -> Result<Response, Problem> {
+    let AdmittedCall { caller, .. } = &call;
     caller.require_on(Action::Peek, &Target::NONE)?;
     let mut fields = serde_json::Map::new();
     fields.insert("unmatched".into(), caller.gateway.unmatched().list().into());

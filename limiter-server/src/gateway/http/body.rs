@@ -1,15 +1,16 @@
 //! Reads the bodies of requests within the limits, before the calls take their places.
 
-use std::ops::Deref;
+use std::pin::pin;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{FromRequest, Request};
-use axum::http::{StatusCode, header};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use axum::extract::Request;
+use axum::http::{self, StatusCode, header};
+use http_body::Body as _;
+use http_body_util::{BodyExt, Limited};
 
 use crate::gateway::Gateway;
-use crate::gateway::admission::BodyError;
+use crate::gateway::admission::{BodyError, LimitedBody};
 use crate::gateway::http::problem::Problem;
 
 /// The bytes of a rejected request that are read, and the time for them.
@@ -26,51 +27,57 @@ pub(super) async fn discard(request: Request) {
     let _ = tokio::time::timeout(DISCARD_TIMEOUT, read).await;
 }
 
-/// The body of a request, which [`read`] has read within its limit.
-pub(super) struct ReadBody(Bytes);
-
-impl<S: Sync> FromRequest<S> for ReadBody {
-    type Rejection = Problem;
-
-    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
-        let body = axum::body::to_bytes(request.into_body(), usize::MAX).await;
-        let body = body.map_err(|error| Problem::bad_request(error.to_string().into()))?;
-        Ok(Self(body))
-    }
-}
-
-impl Deref for ReadBody {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.0
-    }
-}
-
 /// Reads the body within the limits on its length, its time and the memory of all bodies.
-pub(super) async fn read(gateway: &Gateway, request: Request) -> Result<Request, Problem> {
+pub(super) async fn read(gateway: &Gateway, request: Request) -> Result<http::Request<Bytes>, Problem> {
     let max = gateway.limits().max_body_bytes;
-    let too_large = || {
-        let detail = format!("the body is too large, expected at most {max} bytes");
-        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail.into())
-    };
     let length = request.headers().get(header::CONTENT_LENGTH);
     let length = length.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
     if length.is_some_and(|length| length > max) {
-        return Err(too_large());
+        return Err(too_large(max));
     }
     let (parts, body) = gateway.admission().limit_body(request).into_parts();
-    let body = match Limited::new(body, max).collect().await {
-        Ok(body) => body.to_bytes(),
-        Err(error) if error.is::<LengthLimitError>() => return Err(too_large()),
-        Err(error) => {
-            let status = match error.downcast_ref() {
-                Some(BodyError::TooSlow) => StatusCode::REQUEST_TIMEOUT,
-                Some(BodyError::NoMemory) => StatusCode::SERVICE_UNAVAILABLE,
-                _ => StatusCode::BAD_REQUEST,
-            };
-            return Err(Problem::new(status, error.to_string().into()));
+    let body = collect(body, max).await?;
+    Ok(http::Request::from_parts(parts, body))
+}
+
+/// Reads a body to its end. A body of one chunk, as most are, is not copied.
+async fn collect(body: LimitedBody<Body>, max: usize) -> Result<Bytes, Problem> {
+    let mut body = pin!(body);
+    let (mut first, mut all) = (Bytes::new(), Vec::new());
+    while !body.is_end_stream()
+        && let Some(frame) = body.frame().await
+    {
+        let frame = frame.map_err(|error| not_received(&error))?;
+        let Ok(chunk) = frame.into_data() else { continue };
+        let read = first.len().max(all.len());
+        if chunk.len() > max.saturating_sub(read) {
+            return Err(too_large(max));
         }
+        if read == 0 {
+            first = chunk;
+            continue;
+        }
+        if all.is_empty() {
+            all.extend_from_slice(&first);
+        }
+        all.extend_from_slice(&chunk);
+    }
+    Ok(match all.is_empty() {
+        true => first,
+        false => all.into(),
+    })
+}
+
+fn too_large(max: usize) -> Problem {
+    let detail = format!("the body is too large, expected at most {max} bytes");
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail.into())
+}
+
+fn not_received(error: &BodyError) -> Problem {
+    let status = match error {
+        BodyError::TooSlow => StatusCode::REQUEST_TIMEOUT,
+        BodyError::NoMemory => StatusCode::SERVICE_UNAVAILABLE,
+        BodyError::Connection(_) => StatusCode::BAD_REQUEST,
     };
-    Ok(Request::from_parts(parts, Body::from(body)))
+    Problem::new(status, error.to_string().into())
 }

@@ -2,8 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use axum::extract::{ConnectInfo, FromRequestParts, Request};
-use axum::http::request::Parts;
+use axum::extract::{ConnectInfo, Request};
 
 use crate::access::{Action, Client, Target};
 use crate::gateway::http::problem::Problem;
@@ -19,6 +18,19 @@ pub(super) struct Caller {
 }
 
 impl Caller {
+    /// The client of a request, which must be valid.
+    pub(super) fn of_request(gateway: &Gateway, request: &Request) -> Result<Self, Problem> {
+        let client = credentials::client(request.headers(), request.extensions());
+        let valid = gateway.access().validate(&client);
+        valid.map_err(|denial| Problem::of_denial(&denial))?;
+        let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
+        Ok(Self {
+            gateway: gateway.clone(),
+            client,
+            peer: peer.map(|peer| peer.0.ip()),
+        })
+    }
+
     pub(super) fn client(&self) -> &Client {
         &self.client
     }
@@ -34,26 +46,4 @@ impl Caller {
         let allowed = self.gateway.access().may(&self.client, action, target);
         allowed.map_err(|denial| Problem::of_denial(&denial))
     }
-}
-
-impl FromRequestParts<Gateway> for Caller {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, gateway: &Gateway) -> Result<Self, Problem> {
-        Ok(Self {
-            gateway: gateway.clone(),
-            client: credentials::client(&parts.headers, &parts.extensions),
-            peer: parts
-                .extensions
-                .get::<ConnectInfo<SocketAddr>>()
-                .map(|peer| peer.0.ip()),
-        })
-    }
-}
-
-/// Rejects requests of invalid clients.
-pub(super) fn require_client(gateway: &Gateway, request: &Request) -> Result<(), Problem> {
-    let client = credentials::client(request.headers(), request.extensions());
-    let valid = gateway.access().validate(&client);
-    valid.map_err(|denial| Problem::of_denial(&denial))
 }

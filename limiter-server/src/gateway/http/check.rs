@@ -11,8 +11,8 @@ use serde_json::Map;
 use crate::access::Action;
 use crate::gateway::charge::refund::ChargedSets;
 use crate::gateway::charge::sets::AtomicSet;
-use crate::gateway::http::body::ReadBody;
 use crate::gateway::http::caller::Caller;
+use crate::gateway::http::guard::AdmittedCall;
 use crate::gateway::http::openapi::{ChangeResponses, DecisionResponses};
 use crate::gateway::http::problem::Problem;
 use crate::gateway::http::reply;
@@ -26,15 +26,18 @@ use crate::gateway::http::resolved_limits::ResolvedLimits;
     request_body = request::LimitsBody,
     responses(DecisionResponses),
 )]
-pub(super) async fn check(caller: Caller, body: ReadBody) -> Result<Response, Problem> {
-    let resolved = ResolvedLimits::find(&caller, Action::Check, request::read(&body)?)?;
-    let gateway = caller.gateway.clone();
+pub(super) async fn check(call: AdmittedCall) -> Result<Response, Problem> {
+    let resolved = ResolvedLimits::find(&call.caller, Action::Check, request::read(call.body())?)?;
+    let caller = &call.caller;
     let decisions = match resolved.only() {
-        Some(_) => charge_sets(&caller, &resolved).await?,
+        Some(_) => charge_sets(caller, &resolved).await?,
         // A task of its own, so that a client that leaves does not keep a part of the charges.
-        None => run_to_completion(async move { charge_sets(&caller, &resolved).await }).await?,
+        None => {
+            let caller = caller.clone();
+            run_to_completion(async move { charge_sets(&caller, &resolved).await }).await?
+        }
     };
-    Ok(reply::allowed(&gateway, &decisions, Map::new()))
+    Ok(reply::allowed(&caller.gateway, &decisions, Map::new()))
 }
 
 /// Runs a call to its end, also if its client leaves.
@@ -55,18 +58,18 @@ pub(super) async fn run_to_completion<T: Send + 'static>(
     request_body = request::LimitsBody,
     responses(DecisionResponses),
 )]
-pub(super) async fn peek(caller: Caller, body: ReadBody) -> Result<Response, Problem> {
-    let resolved = ResolvedLimits::find(&caller, Action::Peek, request::read(&body)?)?;
-    let gateway = caller.gateway;
+pub(super) async fn peek(call: AdmittedCall) -> Result<Response, Problem> {
+    let resolved = ResolvedLimits::find(&call.caller, Action::Peek, request::read(call.body())?)?;
+    let gateway = &call.caller.gateway;
     let mut decisions = Vec::new();
     for set in resolved.sets() {
         let peeked = gateway.limiter().peek_all(set.charges(resolved.limits())).await;
         match peeked.and_then(Decision::require) {
             Ok(allowed) => decisions.push(allowed.into_decision()),
-            Err(rejection) => return Err(resolved.rejected(&gateway, &set, &rejection).await),
+            Err(rejection) => return Err(resolved.rejected(gateway, &set, &rejection).await),
         }
     }
-    Ok(reply::allowed(&gateway, &decisions, Map::new()))
+    Ok(reply::allowed(gateway, &decisions, Map::new()))
 }
 
 /// `POST /v1/refund`
@@ -76,16 +79,16 @@ pub(super) async fn peek(caller: Caller, body: ReadBody) -> Result<Response, Pro
     request_body = request::LimitsBody,
     responses(ChangeResponses),
 )]
-pub(super) async fn refund(caller: Caller, body: ReadBody) -> Result<Response, Problem> {
-    let resolved = ResolvedLimits::find(&caller, Action::Refund, request::read(&body)?)?;
-    let gateway = caller.gateway;
+pub(super) async fn refund(call: AdmittedCall) -> Result<Response, Problem> {
+    let resolved = ResolvedLimits::find(&call.caller, Action::Refund, request::read(call.body())?)?;
+    let gateway = &call.caller.gateway;
     for limit in resolved.limits() {
         let refund = gateway
             .limiter()
             .refund(&limit.policy, &limit.key)
             .cost(limit.cost);
         let refunded = refund.await;
-        refunded.map_err(|rejection| Problem::of_rejection(&gateway, &rejection))?;
+        refunded.map_err(|rejection| Problem::of_rejection(gateway, &rejection))?;
     }
     Ok(reply::object(Map::new()))
 }
@@ -97,12 +100,12 @@ pub(super) async fn refund(caller: Caller, body: ReadBody) -> Result<Response, P
     request_body = request::LimitsBody,
     responses(ChangeResponses),
 )]
-pub(super) async fn reset(caller: Caller, body: ReadBody) -> Result<Response, Problem> {
-    let resolved = ResolvedLimits::find(&caller, Action::Reset, request::read(&body)?)?;
-    let gateway = caller.gateway;
+pub(super) async fn reset(call: AdmittedCall) -> Result<Response, Problem> {
+    let resolved = ResolvedLimits::find(&call.caller, Action::Reset, request::read(call.body())?)?;
+    let gateway = &call.caller.gateway;
     for limit in resolved.limits() {
         let reset = gateway.limiter().reset(&limit.policy, &limit.key).await;
-        reset.map_err(|rejection| Problem::of_rejection(&gateway, &rejection))?;
+        reset.map_err(|rejection| Problem::of_rejection(gateway, &rejection))?;
     }
     Ok(reply::object(Map::new()))
 }

@@ -17,8 +17,7 @@ use crate::gateway::envoy::messages::{
     Code, DescriptorStatus, Entry, LimitOverride, RateLimitDescriptor, RateLimitRequest, RateLimitResponse,
     Unit,
 };
-use crate::gateway::http::body::ReadBody;
-use crate::gateway::http::caller::Caller;
+use crate::gateway::http::guard::AdmittedCall;
 use crate::gateway::http::openapi::ProblemResponses;
 use crate::gateway::http::problem::Problem;
 use crate::gateway::http::request;
@@ -34,8 +33,9 @@ use crate::gateway::http::request;
         ProblemResponses,
     ),
 )]
-pub(super) async fn should_rate_limit(caller: Caller, body: ReadBody) -> Result<Response, Problem> {
-    let request: RateLimitBody = request::read(&body)?;
+pub(super) async fn should_rate_limit(call: AdmittedCall) -> Result<Response, Problem> {
+    let request: RateLimitBody = request::read(call.body())?;
+    let AdmittedCall { caller, .. } = &call;
     let answer = caller
         .gateway
         .should_rate_limit(caller.client(), request.into_message())

@@ -7,8 +7,9 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use axum::extract::{ConnectInfo, Request};
-use axum::http::{HeaderMap, StatusCode};
+use axum::body::Bytes;
+use axum::extract::ConnectInfo;
+use axum::http::{HeaderMap, Request, StatusCode};
 use axum::response::{IntoResponse, Response};
 use limiter_core::{Amount, Decision, Key, LimitRequest, Policy, Rejection};
 use limiter_tower::RateLimitHeaders;
@@ -17,6 +18,7 @@ use limiter_tower::key::{Extraction, KeyExtractor};
 use crate::access::Action;
 use crate::gateway::RecordedDecision;
 use crate::gateway::http::caller::Caller;
+use crate::gateway::http::guard::AdmittedCall;
 use crate::gateway::http::openapi::{ProblemDocument, ProblemResponses};
 use crate::gateway::http::problem::Problem;
 use crate::gateway::http::resolved_limits::require_kind;
@@ -68,14 +70,13 @@ enum KeyPart {
         ProblemResponses,
     ),
 )]
-pub(super) async fn forward_auth(caller: Caller, request: Request) -> Result<Response, Problem> {
+pub(super) async fn forward_auth(call: AdmittedCall) -> Result<Response, Problem> {
+    let AdmittedCall { caller, request, .. } = &call;
     let query = ForwardAuthQuery::parse(request.uri().query().unwrap_or_default())?;
     caller.require(Action::Check, &query.policy)?;
     let gateway = &caller.gateway;
-    let key = key(&caller, &query.parts, &request)?;
-    let shown = shown_key(&query.parts, &request);
-    // The body is not read, and a request is not shareable between threads.
-    drop(request);
+    let key = key(caller, &query.parts, request)?;
+    let shown = shown_key(&query.parts, request);
     let rejected =
         |rejection: &Rejection| Problem::of_rejection(gateway, rejection).with_deny_status(query.deny_status);
     let policy = gateway.limiter().policy(&query.policy, &key);
@@ -182,7 +183,7 @@ impl KeyPart {
 }
 
 /// The key of the request, with each part escaped.
-fn key(caller: &Caller, parts: &[KeyPart], request: &Request) -> Result<Key<'static>, Problem> {
+fn key(caller: &Caller, parts: &[KeyPart], request: &Request<Bytes>) -> Result<Key<'static>, Problem> {
     let mut key = Key::global().into_owned();
     for (number, part) in parts.iter().enumerate() {
         if number > 0 {
@@ -215,7 +216,7 @@ fn key(caller: &Caller, parts: &[KeyPart], request: &Request) -> Result<Key<'sta
 
 /// The key as text for the admin UI; `None` if the address of the client is one of several, or can
 /// be shortened to a network.
-fn shown_key(parts: &[KeyPart], request: &Request) -> Option<String> {
+fn shown_key(parts: &[KeyPart], request: &Request<Bytes>) -> Option<String> {
     let of_header = |name: &str| header(request.headers(), name);
     let texts = parts.iter().map(|part| match part {
         KeyPart::ClientIp => {
@@ -236,7 +237,7 @@ fn shown_key(parts: &[KeyPart], request: &Request) -> Option<String> {
 }
 
 /// The only value of a header that configured peers write.
-fn forwarded<'a>(caller: &Caller, request: &'a Request, name: &str) -> Result<&'a str, Problem> {
+fn forwarded<'a>(caller: &Caller, request: &'a Request<Bytes>, name: &str) -> Result<&'a str, Problem> {
     forwarded_lines(caller, request, name)?;
     header(request.headers(), name).ok_or_else(|| {
         Problem::bad_request(format!("{name} is malformed, expected one line of ASCII").into())
@@ -244,7 +245,7 @@ fn forwarded<'a>(caller: &Caller, request: &'a Request, name: &str) -> Result<&'
 }
 
 /// Requires that a configured peer wrote a header.
-fn forwarded_lines(caller: &Caller, request: &Request, name: &str) -> Result<(), Problem> {
+fn forwarded_lines(caller: &Caller, request: &Request<Bytes>, name: &str) -> Result<(), Problem> {
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
     if !peer.is_some_and(|ConnectInfo(peer)| caller.gateway.proxies().trusts(peer.ip())) {
         let peer = peer.map_or_else(

@@ -10,9 +10,9 @@ use limiter_core::{Key, Policy, Rejection, Timestamp};
 use serde_json::{Map, Value, json};
 
 use crate::access::Action;
-use crate::gateway::http::body::ReadBody;
 use crate::gateway::http::caller::Caller;
 use crate::gateway::http::client_id::{ClientId, EncodedLimits};
+use crate::gateway::http::guard::AdmittedCall;
 use crate::gateway::http::openapi::{ChangeResponses, DecisionResponses};
 use crate::gateway::http::problem::Problem;
 use crate::gateway::http::reply;
@@ -26,11 +26,11 @@ use crate::gateway::http::resolved_limits::ResolvedLimits;
     request_body = LimitsBody,
     responses(DecisionResponses),
 )]
-pub(super) async fn acquire(caller: Caller, body: ReadBody) -> Result<Response, Problem> {
-    let body: LimitsBody = request::read(&body)?;
+pub(super) async fn acquire(call: AdmittedCall) -> Result<Response, Problem> {
+    let body: LimitsBody = request::read(call.body())?;
     let encoded = EncodedLimits::new(body.names(), &[])?;
-    let found = ResolvedLimits::find(&caller, Action::Acquire, body)?;
-    let gateway = caller.gateway;
+    let found = ResolvedLimits::find(&call.caller, Action::Acquire, body)?;
+    let gateway = &call.caller.gateway;
     let sets = found.sets();
     let (Some(limit), [set]) = (found.only(), sets.as_slice()) else {
         return Err(Problem::bad_request("a permit belongs to one limit".into()));
@@ -38,12 +38,12 @@ pub(super) async fn acquire(caller: Caller, body: ReadBody) -> Result<Response, 
     let acquire = gateway.limiter().acquire_concurrency(&limit.policy, &limit.key);
     let permit = match acquire.cost(limit.cost).detached().await {
         Ok(permit) => permit,
-        Err(rejection) => return Err(found.rejected(&gateway, set, &rejection).await),
+        Err(rejection) => return Err(found.rejected(gateway, set, &rejection).await),
     };
     gateway.issued_policies().record(&limit.policy);
     let mut fields = expiring(permit.expires_at());
     fields.insert("id".into(), json!(encoded.with_ids([permit.id()])));
-    Ok(reply::allowed(&gateway, &[permit.decision().clone()], fields))
+    Ok(reply::allowed(gateway, &[permit.decision().clone()], fields))
 }
 
 /// `POST /v1/renew`
@@ -53,12 +53,12 @@ pub(super) async fn acquire(caller: Caller, body: ReadBody) -> Result<Response, 
     request_body = IdBody,
     responses(ChangeResponses),
 )]
-pub(super) async fn renew(caller: Caller, body: ReadBody) -> Result<Response, Problem> {
-    let IdBody { id: text } = request::read(&body)?;
-    let (id, policy, key) = find_permit(&caller, &text)?;
-    let gateway = caller.gateway;
+pub(super) async fn renew(call: AdmittedCall) -> Result<Response, Problem> {
+    let IdBody { id: text } = request::read(call.body())?;
+    let (id, policy, key) = find_permit(&call.caller, &text)?;
+    let gateway = &call.caller.gateway;
     let renewed = gateway.limiter().renew_permit(&policy, key, &id).await;
-    match renewed.map_err(|rejection| Problem::of_rejection(&gateway, &rejection))? {
+    match renewed.map_err(|rejection| Problem::of_rejection(gateway, &rejection))? {
         PermitRenewal::Renewed { expires_at } => {
             let mut fields = expiring(expires_at);
             fields.insert("id".into(), json!(text));
@@ -77,12 +77,12 @@ pub(super) async fn renew(caller: Caller, body: ReadBody) -> Result<Response, Pr
     request_body = IdBody,
     responses(ChangeResponses),
 )]
-pub(super) async fn release(caller: Caller, body: ReadBody) -> Result<Response, Problem> {
-    let IdBody { id } = request::read(&body)?;
-    let (id, policy, key) = find_permit(&caller, &id)?;
-    let gateway = caller.gateway;
+pub(super) async fn release(call: AdmittedCall) -> Result<Response, Problem> {
+    let IdBody { id } = request::read(call.body())?;
+    let (id, policy, key) = find_permit(&call.caller, &id)?;
+    let gateway = &call.caller.gateway;
     let released = gateway.limiter().release_permit(&policy, key, &id).await;
-    let released = released.map_err(|rejection| Problem::of_rejection(&gateway, &rejection))?;
+    let released = released.map_err(|rejection| Problem::of_rejection(gateway, &rejection))?;
     let mut fields = Map::new();
     // A repeated release succeeds as well.
     fields.insert("released".into(), json!(released == PermitRelease::Released));

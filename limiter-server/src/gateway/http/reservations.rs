@@ -13,10 +13,10 @@ use serde_json::{Map, json};
 use crate::access::Action;
 use crate::gateway::charge::refund::{ChargedSets, report};
 use crate::gateway::charge::sets::{AtomicSet, sum};
-use crate::gateway::http::body::ReadBody;
 use crate::gateway::http::caller::Caller;
 use crate::gateway::http::check::{reserve_sets, run_to_completion};
 use crate::gateway::http::client_id::{ClientId, EncodedLimits};
+use crate::gateway::http::guard::AdmittedCall;
 use crate::gateway::http::openapi::{ChangeResponses, DecisionResponses};
 use crate::gateway::http::permits::expiring;
 use crate::gateway::http::problem::Problem;
@@ -34,14 +34,14 @@ const LIFETIME: Duration = Duration::from_secs(600);
     request_body = LimitsBody,
     responses(DecisionResponses),
 )]
-pub(super) async fn reserve(caller: Caller, body: ReadBody) -> Result<Response, Problem> {
-    let body: LimitsBody = request::read(&body)?;
+pub(super) async fn reserve(call: AdmittedCall) -> Result<Response, Problem> {
+    let body: LimitsBody = request::read(call.body())?;
     let lifetime = body.expires_in_ms.map_or(LIFETIME, Duration::from_millis);
     let names = body.names();
-    let resolved = ResolvedLimits::find(&caller, Action::Reserve, body)?;
+    let resolved = ResolvedLimits::find(&call.caller, Action::Reserve, body)?;
     let sets = resolved.sets();
     let encoded = EncodedLimits::new(names, &sets)?;
-    let gateway = caller.gateway.clone();
+    let caller = call.caller.clone();
     let reserved = run_to_completion(async move {
         let reserved = reserve_detached(&caller, &resolved, &sets, lifetime).await?;
         for limit in resolved.limits() {
@@ -56,7 +56,7 @@ pub(super) async fn reserve(caller: Caller, body: ReadBody) -> Result<Response, 
     fields.insert("id".into(), json!(encoded.with_ids(ids)));
     let decisions = reserved.iter().map(DetachedReservation::decision);
     let decisions: Vec<Decision> = decisions.cloned().collect();
-    Ok(reply::allowed(&gateway, &decisions, fields))
+    Ok(reply::allowed(&call.caller.gateway, &decisions, fields))
 }
 
 /// Reserves all sets and exchanges them for ids, or reserves none.
@@ -94,10 +94,11 @@ async fn reserve_detached(
     request_body = SettleBody,
     responses(ChangeResponses),
 )]
-pub(super) async fn settle(caller: Caller, body: ReadBody) -> Result<Response, Problem> {
+pub(super) async fn settle(call: AdmittedCall) -> Result<Response, Problem> {
+    let AdmittedCall { caller, .. } = &call;
     let gateway = &caller.gateway;
     let rejected = |rejection: Rejection| Problem::of_rejection(gateway, &rejection);
-    let body: SettleBody = request::read(&body)?;
+    let body: SettleBody = request::read(call.body())?;
     let actuals = body.actuals()?;
     let ClientId { ids, limits, sets } = ClientId::parse(&body.id)?;
     if limits.len() != actuals.len() {
