@@ -9,6 +9,7 @@ pub mod http;
 mod requests;
 mod stream;
 mod tls;
+mod turn_waker;
 mod unsent;
 
 use std::io;

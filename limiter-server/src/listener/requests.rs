@@ -19,7 +19,9 @@ use futures_util::FutureExt as _;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use hyper::rt::Executor;
 
-/// The largest number of polls of a connection without a turn of other tasks. A client that always
+use crate::listener::turn_waker::TurnWaker;
+
+/// The largest number of polls of a connection before other tasks run. A client that always
 /// sends the next requests in time would otherwise keep the thread.
 const MAX_ROUNDS: usize = 8;
 
@@ -40,6 +42,7 @@ pub(super) struct RequestExecutor {
 pub(super) struct ConnectionRequests {
     received: Arc<Received>,
     in_flight: FuturesUnordered<RequestFuture>,
+    waker: TurnWaker,
 }
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for RequestExecutor {
@@ -68,35 +71,45 @@ impl ConnectionRequests {
     ///
     /// Cancel safe: the requests stay in this value.
     pub(super) async fn run<C: Future>(&mut self, mut connection: Pin<&mut C>) -> C::Output {
-        poll_fn(|context| {
-            for _ in 0..MAX_ROUNDS {
-                if let Poll::Ready(ended) = connection.as_mut().poll(context) {
-                    // Requests that arrived with the end of the connection can still take effect.
-                    self.poll_requests(context);
-                    return Poll::Ready(ended);
+        let Self {
+            received,
+            in_flight,
+            waker,
+        } = self;
+        poll_fn(|task| {
+            waker.turn(task, MAX_ROUNDS, |context| {
+                let polled = connection.as_mut().poll(context);
+                // Requests that arrived with the end of the connection can still take effect.
+                let has_ended = poll_requests(received, in_flight, context);
+                if has_ended && polled.is_pending() {
+                    // A response that is ready is written by the next poll of the connection.
+                    context.waker().wake_by_ref();
                 }
-                // A response that is ready is written by the next poll of the connection.
-                if !self.poll_requests(context) {
-                    return Poll::Pending;
-                }
-            }
-            context.waker().wake_by_ref();
-            Poll::Pending
+                polled
+            })
         })
         .await
     }
+}
 
-    /// Polls the requests that can progress. Returns whether one has ended.
-    fn poll_requests(&mut self, context: &mut Context<'_>) -> bool {
-        let mut received = self.received.lock().unwrap_or_else(PoisonError::into_inner);
-        let received = std::mem::take(&mut *received);
-        self.in_flight.extend(received);
-        let mut has_ended = false;
-        while let Poll::Ready(Some(())) = self.in_flight.poll_next_unpin(context) {
-            has_ended = true;
-        }
-        has_ended
+/// Polls the requests that can progress. Returns whether one has ended.
+fn poll_requests(
+    received: &Received,
+    in_flight: &mut FuturesUnordered<RequestFuture>,
+    context: &mut Context<'_>,
+) -> bool {
+    in_flight.extend(std::mem::take(
+        &mut *received.lock().unwrap_or_else(PoisonError::into_inner),
+    ));
+    if in_flight.is_empty() {
+        // HTTP/1 has no requests here, and the poll of an empty collection registers the task.
+        return false;
     }
+    let mut has_ended = false;
+    while let Poll::Ready(Some(())) = in_flight.poll_next_unpin(context) {
+        has_ended = true;
+    }
+    has_ended
 }
 
 #[cfg(test)]
