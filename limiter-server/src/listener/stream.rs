@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -105,12 +105,14 @@ pub struct TimedStream {
     phase: Phase,
     /// The phase that reads have observed last.
     timed: u8,
-    /// The end of the phase `timed`. `None` until a read waits for the peer, so that phases which
-    /// no read waits in do not read the clock.
+    /// The end of the phase `timed`. `None` until a read waits for the peer, so that other phases
+    /// do not read the clock.
     read_deadline: Option<Instant>,
     /// Ends at or before `read_deadline`, and is set again when it ended before. Requests thus do
     /// not set a timer each, which would lock the timers of the runtime.
     read_timer: Pin<Box<Sleep>>,
+    /// The waker that the timer wakes.
+    timer_waker: Option<Waker>,
     /// The longest time for which the timer is set: the shortest timeout of the phases.
     timer_period: Duration,
     /// The deadline of the pending write, if there is one.
@@ -127,6 +129,7 @@ impl TimedStream {
             timed: ANY,
             read_deadline: None,
             read_timer: Box::pin(tokio::time::sleep_until(after(limits.idle_timeout))),
+            timer_waker: None,
             timer_period: limits.idle_timeout,
             write_deadline: None,
         }
@@ -135,6 +138,7 @@ impl TimedStream {
     /// Applies the phases of HTTP/1.
     pub(super) fn with_phases(mut self) -> Self {
         self.timer_period = self.read_timeout.min(self.idle_timeout);
+        self.read_timer.as_mut().reset(after(self.timer_period));
         self.begin(RECEIVING);
         self
     }
@@ -151,7 +155,7 @@ impl TimedStream {
         self.phase.clone()
     }
 
-    /// Begins a phase, whose time begins with the first read that waits.
+    /// Begins a phase. Its time begins with the first read that waits.
     fn begin(&mut self, phase: u8) {
         if self.timed != phase {
             self.phase.set(phase);
@@ -160,7 +164,7 @@ impl TimedStream {
         self.read_deadline = None;
     }
 
-    /// The end of the phase, whose time begins now if no earlier read has waited.
+    /// The end of the phase. Its time begins now if no earlier read has waited.
     fn read_deadline(&mut self) -> Instant {
         if let Some(deadline) = self.read_deadline {
             return deadline;
@@ -172,27 +176,31 @@ impl TimedStream {
         self.read_deadline = Some(deadline);
         if self.read_timer.deadline() > deadline {
             self.read_timer.as_mut().reset(deadline);
+            self.timer_waker = None;
         }
         deadline
     }
 
     /// Ends a read that has waited for too long.
     fn poll_read_deadline(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut deadline = self.read_deadline();
-        while self.read_timer.as_mut().poll(cx).is_ready() {
-            if Instant::now() < deadline {
-                let next = deadline.min(after(self.timer_period));
-                self.read_timer.as_mut().reset(next);
-                continue;
-            }
-            if self.timed != ANSWERING {
-                return Poll::Ready(Err(self.end_read(cx)));
-            }
-            // The HTTP library does not read again when an answer has been sent, so the deadline
-            // must wake the task to observe the next phase.
-            self.begin(ANSWERING);
-            deadline = self.read_deadline();
+        // The time of an answer has no limit here. The HTTP library does not read again when the
+        // answer has been sent, so the timer must wake the task to observe the next phase.
+        let deadline = (self.timed != ANSWERING).then(|| self.read_deadline());
+        let wakes_task = |waker: &Waker| waker.will_wake(cx.waker());
+        if self.timer_waker.as_ref().is_some_and(wakes_task) && !self.read_timer.is_elapsed() {
+            // Another poll would register the same waker.
+            return Poll::Pending;
         }
+        while self.read_timer.as_mut().poll(cx).is_ready() {
+            let next = after(self.timer_period);
+            let next = match deadline {
+                Some(deadline) if Instant::now() >= deadline => return Poll::Ready(Err(self.end_read(cx))),
+                Some(deadline) => next.min(deadline),
+                None => next,
+            };
+            self.read_timer.as_mut().reset(next);
+        }
+        self.timer_waker = Some(cx.waker().clone());
         Poll::Pending
     }
 
