@@ -6,7 +6,7 @@
 //! revocation. A table that loses its last client does not accept anonymous ones: a revocation, an
 //! empty Redis or a mistake in a file would open the listener otherwise. A restart does.
 
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::watch;
@@ -48,7 +48,11 @@ impl Access {
     /// The table in force.
     #[must_use]
     pub fn table(&self) -> Arc<AccessTable> {
-        Arc::clone(&self.0.in_force.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.read())
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Arc<AccessTable>> {
+        self.0.in_force.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Replaces the configured clients.
@@ -132,7 +136,7 @@ impl Access {
     ///
     /// The reason why the client is not valid.
     pub fn validate(&self, client: &Client) -> Result<(), AccessDenial> {
-        self.table().identify(client, SystemTime::now()).map(drop)
+        self.read().identify(client, SystemTime::now()).map(drop)
     }
 
     /// The name of a client, for logs.
@@ -149,7 +153,7 @@ impl Access {
     ///
     /// The reason why not.
     pub fn may(&self, client: &Client, action: Action, target: &Target<'_>) -> Result<(), AccessDenial> {
-        self.table().may(client, action, target, SystemTime::now())
+        self.read().may(client, action, target, SystemTime::now())
     }
 }
 

@@ -39,7 +39,9 @@ impl JsonText {
         self.0.push(b']');
     }
 
-    /// Writes a field. The name needs no escapes.
+    /// Writes a field. The name needs no escapes. Inlined, so that the length of the name is
+    /// constant.
+    #[inline]
     pub(super) fn field(&mut self, name: &'static str, value: &impl Serialize) {
         self.name(name);
         self.value(value);
@@ -58,6 +60,7 @@ impl JsonText {
         self.0
     }
 
+    #[inline]
     fn name(&mut self, name: &'static str) {
         self.separate();
         self.0.push(b'"');
@@ -65,6 +68,7 @@ impl JsonText {
         self.0.extend_from_slice(b"\":");
     }
 
+    #[inline]
     fn separate(&mut self) {
         if !matches!(self.0.last(), None | Some(b'{' | b'[' | b':')) {
             self.0.push(b',');

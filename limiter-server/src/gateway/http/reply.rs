@@ -92,6 +92,10 @@ pub(super) fn limits(decisions: &[Decision]) -> Vec<Value> {
 /// Writes the rate limit headers, one line each. Of more limits than the headers contain, they show
 /// the sets with the smallest remaining share of a limit.
 fn write_headers(decisions: &[Decision], headers: &mut HeaderMap) {
+    if let [only] = decisions {
+        // One decision has at most as many limits as the headers.
+        return RateLimitHeaders::default().write(only, headers);
+    }
     let mut shown: Vec<&Decision> = decisions.iter().collect();
     let mut free = MAX_LIMITS_IN_HEADERS;
     let limits: usize = decisions.iter().map(|decision| decision.limits().len()).sum();
@@ -104,9 +108,6 @@ fn write_headers(decisions: &[Decision], headers: &mut HeaderMap) {
         };
         free = left;
         RateLimitHeaders::default().write(decision, headers);
-    }
-    if decisions.len() < 2 {
-        return;
     }
     for name in ["ratelimit-policy", "ratelimit"] {
         let lines: Vec<_> = headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();

@@ -169,6 +169,10 @@ impl SettleBody {
 
 /// Reads a body.
 pub(super) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
-    serde_json::from_slice(bytes)
-        .map_err(|error| Problem::bad_request(Cow::Owned(format!("cannot read the JSON body: {error}"))))
+    // One check of the whole body replaces those of its texts.
+    let read = match std::str::from_utf8(bytes) {
+        Ok(text) => serde_json::from_str(text),
+        Err(_) => serde_json::from_slice(bytes),
+    };
+    read.map_err(|error| Problem::bad_request(Cow::Owned(format!("cannot read the JSON body: {error}"))))
 }
