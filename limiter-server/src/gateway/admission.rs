@@ -10,8 +10,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use axum::http;
-
 pub(crate) use crate::gateway::admission::body::{BodyError, LimitedBody};
 use crate::settings::ListenerLimits;
 
@@ -71,8 +69,8 @@ impl Admission {
     }
 
     /// Limits the time and the memory in which the body of a request arrives.
-    pub(crate) fn limit_body<B>(&self, request: http::Request<B>) -> http::Request<LimitedBody<B>> {
-        request.map(|body| LimitedBody::new(body, self.read_timeout, Arc::clone(&self.bytes)))
+    pub(crate) fn limit_body<B>(&self, body: B) -> LimitedBody<B> {
+        LimitedBody::new(body, self.read_timeout, Arc::clone(&self.bytes))
     }
 }
 

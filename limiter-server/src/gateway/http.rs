@@ -7,6 +7,7 @@ mod body;
 mod caller;
 mod check;
 mod client_id;
+mod endpoint;
 mod envoy_json;
 mod forward_auth;
 mod guard;
@@ -30,6 +31,7 @@ use utoipa_axum::routes;
 
 use crate::access::{Action, Target};
 use crate::gateway::Gateway;
+use crate::gateway::http::endpoint::{AnswerFuture, Endpoint, Routes};
 use crate::gateway::http::guard::AdmittedCall;
 use crate::gateway::http::problem::Problem;
 use crate::gateway::readiness::ReadinessState;
@@ -47,7 +49,10 @@ pub async fn serve(
     listener: Listener,
     end: watch::Receiver<bool>,
 ) -> Result<(), String> {
-    listener::http::serve(listener, HttpVersions::All, router(gateway, metrics), end).await;
+    let endpoints = endpoints().into_iter().flat_map(|(_, endpoint)| endpoint);
+    let router = router(gateway.clone(), metrics);
+    let routes = Routes::new(gateway, endpoints.collect(), router);
+    listener::http::serve(listener, HttpVersions::All, routes, end).await;
     Ok(())
 }
 
@@ -73,24 +78,40 @@ pub fn router(gateway: Gateway, metrics: PrometheusHandle) -> Router {
     routes
 }
 
-/// The routes of the JSON interface.
+/// Describes a handler of admitted calls for the router, and as an endpoint.
+macro_rules! endpoint {
+    ($($handler:tt)+) => {{
+        let route = routes!($($handler)+);
+        let answer = |gateway, request| -> AnswerFuture {
+            Box::pin(endpoint::answer(gateway, request, $($handler)+))
+        };
+        let endpoint = Endpoint::of_route(&route, answer);
+        (route, endpoint)
+    }};
+}
+
+/// The routes of the JSON interface, the most frequent first.
+fn endpoints() -> [(UtoipaMethodRouter<Gateway>, Option<Endpoint>); 12] {
+    [
+        endpoint!(check::check),
+        endpoint!(check::peek),
+        endpoint!(permits::acquire),
+        endpoint!(permits::renew),
+        endpoint!(permits::release),
+        endpoint!(reservations::reserve),
+        endpoint!(reservations::settle),
+        endpoint!(check::refund),
+        endpoint!(check::reset),
+        endpoint!(unmatched),
+        endpoint!(envoy_json::should_rate_limit),
+        endpoint!(forward_auth::forward_auth),
+    ]
+}
+
+/// The router of the JSON interface.
 fn api() -> OpenApiRouter<Gateway> {
-    let routes: [UtoipaMethodRouter<Gateway>; 12] = [
-        routes!(check::check),
-        routes!(check::peek),
-        routes!(permits::acquire),
-        routes!(permits::renew),
-        routes!(permits::release),
-        routes!(reservations::reserve),
-        routes!(reservations::settle),
-        routes!(check::refund),
-        routes!(check::reset),
-        routes!(unmatched),
-        routes!(envoy_json::should_rate_limit),
-        routes!(forward_auth::forward_auth),
-    ];
-    let all = OpenApiRouter::new();
-    routes.into_iter().fold(all, |all, (schemas, paths, methods)| {
+    let routes = endpoints().into_iter().map(|(route, _)| route);
+    routes.fold(OpenApiRouter::new(), |all, (schemas, paths, methods)| {
         all.routes((schemas, paths, methods.fallback(guard::reject_method)))
     })
 }

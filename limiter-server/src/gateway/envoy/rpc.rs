@@ -87,7 +87,7 @@ where
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
     let peer = peer.map(|peer| peer.0.ip());
     let max = gateway.limits().max_message_bytes;
-    let body = gateway.admission().limit_body(request).into_body();
+    let body = gateway.admission().limit_body(request.into_body());
     let message = read_message(body, max).await?;
     let _place = gateway
         .admission()

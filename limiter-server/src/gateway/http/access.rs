@@ -5,8 +5,8 @@
 //! The `Host` allow-list prevents the first, the content type prevents the second. The server
 //! answers no preflight, so pages of other origins cannot send JSON.
 
-use axum::extract::Request;
-use axum::http::{HeaderMap, Method, header};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, Method, Uri, header};
 
 use crate::gateway::Gateway;
 use crate::gateway::http::problem::Problem;
@@ -16,15 +16,18 @@ use crate::host_name;
 const TYPELESS_PATH: &str = "/json";
 
 /// Rejects requests that a web page in a browser can cause.
-pub(super) fn require_json(request: &Request) -> Result<(), Problem> {
-    if request.method() != Method::POST {
+pub(super) fn require_json(request: &Parts) -> Result<(), Problem> {
+    if request.method != Method::POST {
         return Ok(());
     }
-    let content_type = request.headers().get(header::CONTENT_TYPE);
+    let content_type = request.headers.get(header::CONTENT_TYPE);
+    if content_type.is_some_and(|value| value.as_bytes() == b"application/json") {
+        return Ok(());
+    }
     let content_type = content_type.and_then(|value| value.to_str().ok());
     let essence = content_type.map(|value| value.split(';').next().unwrap_or_default().trim());
     let is_json = essence.is_some_and(|of| of.eq_ignore_ascii_case("application/json"));
-    let may_be_typeless = || request.uri().path() == TYPELESS_PATH && !is_from_browser(request.headers());
+    let may_be_typeless = || request.uri.path() == TYPELESS_PATH && !is_from_browser(&request.headers);
     if is_json || may_be_typeless() {
         return Ok(());
     }
@@ -39,10 +42,10 @@ fn is_from_browser(headers: &HeaderMap) -> bool {
 }
 
 /// Rejects names that another party can point at this machine.
-pub(super) fn require_allowed_host(gateway: &Gateway, request: &Request) -> Result<(), Problem> {
-    let host = request.headers().get(header::HOST);
+pub(super) fn require_allowed_host(gateway: &Gateway, headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
+    let host = headers.get(header::HOST);
     let host = host.and_then(|value| value.to_str().ok());
-    let host = host.or_else(|| request.uri().host());
+    let host = host.or_else(|| uri.host());
     let is_allowed =
         |host: &str| host_name::is_local(host) || gateway.allows_host(host_name::without_port(host));
     if host.is_some_and(is_allowed) {

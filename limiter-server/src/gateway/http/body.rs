@@ -3,11 +3,11 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
-use axum::extract::Request;
-use axum::http::{self, StatusCode, header};
+use axum::body::Bytes;
+use axum::http::{HeaderMap, StatusCode, header};
 use http_body::Body as _;
 use http_body_util::{BodyExt, Limited};
+use tonic::codegen::StdError;
 
 use crate::gateway::Gateway;
 use crate::gateway::admission::{BodyError, LimitedBody};
@@ -20,28 +20,35 @@ const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
 /// Reads the rest of a small body whose request is rejected. An answer that ends an HTTP/2 stream
 /// before the request is complete resets the stream, and some clients then drop the answer (curl
 /// 7.88).
-pub(super) async fn discard(request: Request) {
-    let mut body = Limited::new(request.into_body(), DISCARDED_BYTES);
+pub(super) async fn discard<B>(body: B)
+where
+    B: http_body::Body<Data = Bytes, Error: Into<StdError>> + Unpin,
+{
+    let mut body = Limited::new(body, DISCARDED_BYTES);
     let read = async { while let Some(Ok(_)) = body.frame().await {} };
     // A longer or slower body is not worth the wait: the answer follows in any case.
     let _ = tokio::time::timeout(DISCARD_TIMEOUT, read).await;
 }
 
 /// Reads the body within the limits on its length, its time and the memory of all bodies.
-pub(super) async fn read(gateway: &Gateway, request: Request) -> Result<http::Request<Bytes>, Problem> {
+pub(super) async fn read<B>(gateway: &Gateway, headers: &HeaderMap, body: B) -> Result<Bytes, Problem>
+where
+    B: http_body::Body<Data = Bytes, Error: Into<StdError>>,
+{
     let max = gateway.limits().max_body_bytes;
-    let length = request.headers().get(header::CONTENT_LENGTH);
+    let length = headers.get(header::CONTENT_LENGTH);
     let length = length.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
     if length.is_some_and(|length| length > max) {
         return Err(too_large(max));
     }
-    let (parts, body) = gateway.admission().limit_body(request).into_parts();
-    let body = collect(body, max).await?;
-    Ok(http::Request::from_parts(parts, body))
+    collect(gateway.admission().limit_body(body), max).await
 }
 
 /// Reads a body to its end. A body of one chunk, as most are, is not copied.
-async fn collect(body: LimitedBody<Body>, max: usize) -> Result<Bytes, Problem> {
+async fn collect<B>(body: LimitedBody<B>, max: usize) -> Result<Bytes, Problem>
+where
+    B: http_body::Body<Data = Bytes, Error: Into<StdError>>,
+{
     let mut body = pin!(body);
     let (mut first, mut all) = (Bytes::new(), Vec::new());
     while !body.is_end_stream()

@@ -2,7 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use axum::extract::{ConnectInfo, Request};
+use axum::extract::ConnectInfo;
+use axum::http::request::Parts;
 
 use crate::access::{Action, Client, Target};
 use crate::gateway::http::problem::Problem;
@@ -19,13 +20,13 @@ pub(super) struct Caller {
 
 impl Caller {
     /// The client of a request, which must be valid.
-    pub(super) fn of_request(gateway: &Gateway, request: &Request) -> Result<Self, Problem> {
-        let client = credentials::client(request.headers(), request.extensions());
+    pub(super) fn of_request(gateway: Gateway, request: &Parts) -> Result<Self, Problem> {
+        let client = credentials::client(&request.headers, &request.extensions);
         let valid = gateway.access().validate(&client);
         valid.map_err(|denial| Problem::of_denial(&denial))?;
-        let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
+        let peer = request.extensions.get::<ConnectInfo<SocketAddr>>();
         Ok(Self {
-            gateway: gateway.clone(),
+            gateway,
             client,
             peer: peer.map(|peer| peer.0.ip()),
         })

@@ -27,7 +27,7 @@ use crate::gateway::http::resolved_limits::ResolvedLimits;
     responses(DecisionResponses),
 )]
 pub(super) async fn check(call: AdmittedCall) -> Result<Response, Problem> {
-    let resolved = ResolvedLimits::find(&call.caller, Action::Check, request::read(call.body())?)?;
+    let resolved = ResolvedLimits::find(&call.caller, Action::Check, request::read(&call.body)?)?;
     let caller = &call.caller;
     let decisions = match resolved.only() {
         Some(_) => charge_sets(caller, &resolved).await?,
@@ -59,7 +59,7 @@ pub(super) async fn run_to_completion<T: Send + 'static>(
     responses(DecisionResponses),
 )]
 pub(super) async fn peek(call: AdmittedCall) -> Result<Response, Problem> {
-    let resolved = ResolvedLimits::find(&call.caller, Action::Peek, request::read(call.body())?)?;
+    let resolved = ResolvedLimits::find(&call.caller, Action::Peek, request::read(&call.body)?)?;
     let gateway = &call.caller.gateway;
     let mut decisions = Vec::new();
     for set in resolved.sets() {
@@ -80,7 +80,7 @@ pub(super) async fn peek(call: AdmittedCall) -> Result<Response, Problem> {
     responses(ChangeResponses),
 )]
 pub(super) async fn refund(call: AdmittedCall) -> Result<Response, Problem> {
-    let resolved = ResolvedLimits::find(&call.caller, Action::Refund, request::read(call.body())?)?;
+    let resolved = ResolvedLimits::find(&call.caller, Action::Refund, request::read(&call.body)?)?;
     let gateway = &call.caller.gateway;
     for limit in resolved.limits() {
         let refund = gateway
@@ -101,7 +101,7 @@ pub(super) async fn refund(call: AdmittedCall) -> Result<Response, Problem> {
     responses(ChangeResponses),
 )]
 pub(super) async fn reset(call: AdmittedCall) -> Result<Response, Problem> {
-    let resolved = ResolvedLimits::find(&call.caller, Action::Reset, request::read(call.body())?)?;
+    let resolved = ResolvedLimits::find(&call.caller, Action::Reset, request::read(&call.body)?)?;
     let gateway = &call.caller.gateway;
     for limit in resolved.limits() {
         let reset = gateway.limiter().reset(&limit.policy, &limit.key).await;

@@ -34,7 +34,7 @@ use crate::gateway::http::request;
     ),
 )]
 pub(super) async fn should_rate_limit(call: AdmittedCall) -> Result<Response, Problem> {
-    let request: RateLimitBody = request::read(call.body())?;
+    let request: RateLimitBody = request::read(&call.body)?;
     let AdmittedCall { caller, .. } = &call;
     let answer = caller
         .gateway

@@ -7,9 +7,8 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use axum::body::Bytes;
 use axum::extract::ConnectInfo;
-use axum::http::{HeaderMap, Request, StatusCode};
+use axum::http::{HeaderMap, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use limiter_core::{Amount, Decision, Key, LimitRequest, Policy, Rejection};
 use limiter_tower::RateLimitHeaders;
@@ -71,7 +70,8 @@ enum KeyPart {
     ),
 )]
 pub(super) async fn forward_auth(call: AdmittedCall) -> Result<Response, Problem> {
-    let AdmittedCall { caller, request, .. } = &call;
+    let AdmittedCall { caller, parts, .. } = call;
+    let (caller, request) = (&caller, &Request::from_parts(parts, ()));
     let query = ForwardAuthQuery::parse(request.uri().query().unwrap_or_default())?;
     caller.require(Action::Check, &query.policy)?;
     let gateway = &caller.gateway;
@@ -111,6 +111,8 @@ pub(super) async fn forward_auth(call: AdmittedCall) -> Result<Response, Problem
         }
     };
     let mut response = StatusCode::OK.into_response();
+    // HTTP/2 would send an empty body without its length.
+    response.headers_mut().insert(header::CONTENT_LENGTH, 0.into());
     RateLimitHeaders::default().write(&allowed.into_decision(), response.headers_mut());
     Ok(response)
 }
@@ -183,7 +185,7 @@ impl KeyPart {
 }
 
 /// The key of the request, with each part escaped.
-fn key(caller: &Caller, parts: &[KeyPart], request: &Request<Bytes>) -> Result<Key<'static>, Problem> {
+fn key(caller: &Caller, parts: &[KeyPart], request: &Request<()>) -> Result<Key<'static>, Problem> {
     let mut key = Key::global().into_owned();
     for (number, part) in parts.iter().enumerate() {
         if number > 0 {
@@ -216,7 +218,7 @@ fn key(caller: &Caller, parts: &[KeyPart], request: &Request<Bytes>) -> Result<K
 
 /// The key as text for the admin UI; `None` if the address of the client is one of several, or can
 /// be shortened to a network.
-fn shown_key(parts: &[KeyPart], request: &Request<Bytes>) -> Option<String> {
+fn shown_key(parts: &[KeyPart], request: &Request<()>) -> Option<String> {
     let of_header = |name: &str| header(request.headers(), name);
     let texts = parts.iter().map(|part| match part {
         KeyPart::ClientIp => {
@@ -237,7 +239,7 @@ fn shown_key(parts: &[KeyPart], request: &Request<Bytes>) -> Option<String> {
 }
 
 /// The only value of a header that configured peers write.
-fn forwarded<'a>(caller: &Caller, request: &'a Request<Bytes>, name: &str) -> Result<&'a str, Problem> {
+fn forwarded<'a>(caller: &Caller, request: &'a Request<()>, name: &str) -> Result<&'a str, Problem> {
     forwarded_lines(caller, request, name)?;
     header(request.headers(), name).ok_or_else(|| {
         Problem::bad_request(format!("{name} is malformed, expected one line of ASCII").into())
@@ -245,7 +247,7 @@ fn forwarded<'a>(caller: &Caller, request: &'a Request<Bytes>, name: &str) -> Re
 }
 
 /// Requires that a configured peer wrote a header.
-fn forwarded_lines(caller: &Caller, request: &Request<Bytes>, name: &str) -> Result<(), Problem> {
+fn forwarded_lines(caller: &Caller, request: &Request<()>, name: &str) -> Result<(), Problem> {
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
     if !peer.is_some_and(|ConnectInfo(peer)| caller.gateway.proxies().trusts(peer.ip())) {
         let peer = peer.map_or_else(

@@ -1,15 +1,18 @@
 //! Admits the requests of the JSON interface.
 //!
-//! A handler receives its request as an [`AdmittedCall`], so none runs without the checks. They are
-//! an extractor and not a middleware, because each layer of a router clones the inner service and
-//! boxes its future for every request. The order of the checks matters: a rejected client costs no
-//! memory for its body, and a call takes its place when its body has arrived.
+//! A handler receives its request as an [`AdmittedCall`], so none runs without the checks. A
+//! middleware would clone the handler and box its future for every request. The order of the checks
+//! matters: a rejected client costs no memory for its body, and a call takes its place when its
+//! body has arrived.
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request, State};
+use axum::http::request::Parts;
 use axum::http::{self, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use http_body::Body;
+use tonic::codegen::StdError;
 
 use crate::gateway::Gateway;
 use crate::gateway::admission::CallPlace;
@@ -22,35 +25,31 @@ use crate::gateway::readiness::ReadinessState;
 #[derive(Debug)]
 pub(super) struct AdmittedCall {
     pub(super) caller: Caller,
-    /// The request with its whole body.
-    pub(super) request: http::Request<Bytes>,
+    pub(super) parts: Parts,
+    pub(super) body: Bytes,
     _place: CallPlace,
 }
 
 impl AdmittedCall {
-    /// The body.
-    pub(super) fn body(&self) -> &[u8] {
-        self.request.body()
-    }
-}
-
-/// Requires an allowed host, JSON, a valid client, a body within the limits, policies and a free
-/// place.
-impl FromRequest<Gateway> for AdmittedCall {
-    type Rejection = Problem;
-
-    async fn from_request(request: Request, gateway: &Gateway) -> Result<Self, Problem> {
-        access::require_allowed_host(gateway, &request)?;
-        access::require_json(&request)?;
-        let caller = match Caller::of_request(gateway, &request) {
+    /// Requires an allowed host, JSON, a valid client, a body within the limits, policies and a
+    /// free place.
+    pub(super) async fn admit<B>(gateway: Gateway, request: http::Request<B>) -> Result<Self, Problem>
+    where
+        B: Body<Data = Bytes, Error: Into<StdError>> + Unpin,
+    {
+        let (parts, body) = request.into_parts();
+        access::require_allowed_host(&gateway, &parts.headers, &parts.uri)?;
+        access::require_json(&parts)?;
+        let caller = match Caller::of_request(gateway, &parts) {
             Ok(caller) => caller,
             Err(problem) => {
                 // Boxed, because its timer would be a part of every future of a call.
-                Box::pin(body::discard(request)).await;
+                Box::pin(body::discard(body)).await;
                 return Err(problem);
             }
         };
-        let request = body::read(gateway, request).await?;
+        let gateway = &caller.gateway;
+        let body = body::read(gateway, &parts.headers, body).await?;
         if gateway.readiness().state() == ReadinessState::WaitsForPolicies {
             // Every policy would be unknown, and an unknown policy can be allowed by the settings.
             let detail = "the server has no policies yet; retry after a pause";
@@ -62,9 +61,18 @@ impl FromRequest<Gateway> for AdmittedCall {
         })?;
         Ok(Self {
             caller,
-            request,
+            parts,
+            body,
             _place: place,
         })
+    }
+}
+
+impl FromRequest<Gateway> for AdmittedCall {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, gateway: &Gateway) -> Result<Self, Problem> {
+        Self::admit(gateway.clone(), request).await
     }
 }
 
@@ -79,7 +87,7 @@ pub(super) async fn require_allowed_host(
     request: Request,
     next: Next,
 ) -> Response {
-    match access::require_allowed_host(&gateway, &request) {
+    match access::require_allowed_host(&gateway, request.headers(), request.uri()) {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
     }

@@ -27,7 +27,7 @@ use crate::gateway::http::resolved_limits::ResolvedLimits;
     responses(DecisionResponses),
 )]
 pub(super) async fn acquire(call: AdmittedCall) -> Result<Response, Problem> {
-    let body: LimitsBody = request::read(call.body())?;
+    let body: LimitsBody = request::read(&call.body)?;
     let encoded = EncodedLimits::new(body.names(), &[])?;
     let found = ResolvedLimits::find(&call.caller, Action::Acquire, body)?;
     let gateway = &call.caller.gateway;
@@ -54,7 +54,7 @@ pub(super) async fn acquire(call: AdmittedCall) -> Result<Response, Problem> {
     responses(ChangeResponses),
 )]
 pub(super) async fn renew(call: AdmittedCall) -> Result<Response, Problem> {
-    let IdBody { id: text } = request::read(call.body())?;
+    let IdBody { id: text } = request::read(&call.body)?;
     let (id, policy, key) = find_permit(&call.caller, &text)?;
     let gateway = &call.caller.gateway;
     let renewed = gateway.limiter().renew_permit(&policy, key, &id).await;
@@ -78,7 +78,7 @@ pub(super) async fn renew(call: AdmittedCall) -> Result<Response, Problem> {
     responses(ChangeResponses),
 )]
 pub(super) async fn release(call: AdmittedCall) -> Result<Response, Problem> {
-    let IdBody { id } = request::read(call.body())?;
+    let IdBody { id } = request::read(&call.body)?;
     let (id, policy, key) = find_permit(&call.caller, &id)?;
     let gateway = &call.caller.gateway;
     let released = gateway.limiter().release_permit(&policy, key, &id).await;

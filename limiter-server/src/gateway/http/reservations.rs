@@ -35,7 +35,7 @@ const LIFETIME: Duration = Duration::from_secs(600);
     responses(DecisionResponses),
 )]
 pub(super) async fn reserve(call: AdmittedCall) -> Result<Response, Problem> {
-    let body: LimitsBody = request::read(call.body())?;
+    let body: LimitsBody = request::read(&call.body)?;
     let lifetime = body.expires_in_ms.map_or(LIFETIME, Duration::from_millis);
     let names = body.names();
     let resolved = ResolvedLimits::find(&call.caller, Action::Reserve, body)?;
@@ -98,7 +98,7 @@ pub(super) async fn settle(call: AdmittedCall) -> Result<Response, Problem> {
     let AdmittedCall { caller, .. } = &call;
     let gateway = &caller.gateway;
     let rejected = |rejection: Rejection| Problem::of_rejection(gateway, &rejection);
-    let body: SettleBody = request::read(call.body())?;
+    let body: SettleBody = request::read(&call.body)?;
     let actuals = body.actuals()?;
     let ClientId { ids, limits, sets } = ClientId::parse(&body.id)?;
     if limits.len() != actuals.len() {
