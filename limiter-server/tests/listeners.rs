@@ -88,6 +88,29 @@ fn configured_host_is_allowed() {
 }
 
 #[test]
+fn body_in_several_chunks_is_read() {
+    let server = Server::with_policies(SEARCH, &[]);
+    let head = "POST /v1/check HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+                connection: close\r\ntransfer-encoding: chunked\r\n\r\n";
+    let mut stream = sockets::send(server.http(), head);
+    for part in [r#"{"policy":"#, r#""search","#, r#""key":"ann"}"#, ""] {
+        write!(stream, "{:x}\r\n{part}\r\n", part.len()).unwrap();
+    }
+    let answer = sockets::read_to_end(&mut stream);
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(answer.contains(r#""remaining":4"#), "{answer}");
+}
+
+#[test]
+fn other_methods_pass_the_checks_of_their_path() {
+    let server = Server::with_policies(SEARCH, &[]);
+    let get = |host| support::http::get(server.http(), "/v1/check", &[("host", host)]).unwrap();
+    let rejected = get("localhost");
+    assert_eq!((rejected.status, rejected.header("allow")), (405, Some("POST")));
+    assert_eq!(get("evil.example").status, 400);
+}
+
+#[test]
 fn redis_client_above_the_connection_limit_receives_an_error() {
     let limit = ["--resp", "127.0.0.1:0", "--max-connections", "3"];
     let server = Server::with_policies(SEARCH, &limit);
