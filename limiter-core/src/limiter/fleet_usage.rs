@@ -6,7 +6,7 @@ use crate::decision::Origin;
 use crate::error::StoreError;
 use crate::limiter::Limiter;
 use crate::redis::usage::{
-    MAX_CHANGED, MICROS_PER_MINUTE, StoredFields, UsageHash, UsageStore, decode_count, decode_denied,
+    MAX_CHANGED, MICROS_PER_MINUTE, StoredFields, UsageHash, UsageStore, decode_counts, decode_denied,
     minute_of, version,
 };
 use crate::support::clock::Clock;
@@ -201,12 +201,13 @@ fn start_of(minute: u64) -> Timestamp {
 
 fn cells(fields: &StoredFields) -> Vec<UsageCell> {
     let mut counts: BTreeMap<(String, String), [u64; USAGE_OUTCOMES]> = BTreeMap::new();
-    for (app, policy, outcome, count) in fields
+    for stored in fields
         .iter()
-        .filter_map(|(field, value)| decode_count(field, value))
+        .filter_map(|(field, value)| decode_counts(field, value))
     {
-        if let Some(total) = counts.entry((policy, app)).or_default().get_mut(outcome) {
-            *total = count;
+        let totals = counts.entry((stored.policy, stored.app)).or_default();
+        for (total, count) in totals.iter_mut().zip(stored.counts) {
+            *total += count;
         }
     }
     let cell = |((policy, app), counts): ((String, String), [u64; USAGE_OUTCOMES])| {

@@ -10,5 +10,5 @@ mod store;
 
 pub(crate) use crate::redis::usage::reporter::{MICROS_PER_MINUTE, RevisionSource, UsageReporter, minute_of};
 pub(crate) use crate::redis::usage::store::{
-    MAX_CHANGED, StoredFields, UsageHash, UsageStore, decode_count, decode_denied, version,
+    MAX_CHANGED, StoredFields, UsageHash, UsageStore, decode_counts, decode_denied, version,
 };

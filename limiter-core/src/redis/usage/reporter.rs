@@ -20,12 +20,13 @@ use tokio::sync::watch;
 
 use crate::error::{StoreError, StoreErrorKind};
 use crate::observe;
-use crate::redis::usage::store::{NumberedReport, UsageHash, UsageStore, encode_counts, encode_denied};
+use crate::redis::usage::store::{
+    NumberedReport, PAIRS_OF_OUTCOMES, UsageHash, UsageStore, encode_counts, encode_denied,
+};
 use crate::support::clock::Clock;
 use crate::support::jitter::with_jitter;
 use crate::support::sync::Mutex;
 use crate::units::Timestamp;
-use crate::usage_counters::USAGE_OUTCOMES;
 use crate::usage_recorder::{UnreportedUsage, UsageRecorder};
 
 /// The shortest interval between reports.
@@ -35,9 +36,9 @@ const INTERVAL: Duration = Duration::from_secs(5);
 const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
 /// The time of Redis for one cell, one denied key, and one report, measured by
 /// `tools/limiter-faults/examples/usage_cost.rs`.
-const CELL_NANOS: u64 = 1_300;
+const CELL_NANOS: u64 = 1_000;
 const KEY_NANOS: u64 = 5_000;
-const REPORT_NANOS: u64 = 20_000;
+const REPORT_NANOS: u64 = 60_000;
 /// The part of the time of Redis that all reports together may take: one in this number.
 const REDIS_SHARE: u64 = 200;
 /// The largest number of cells of a report, so that the script is short.
@@ -233,7 +234,7 @@ impl SharedReporter {
         for (number, of_policy) in (1..).zip(&usage) {
             size += encode_counts(of_policy, &self.app, &mut cells);
             decisions += of_policy.counts.iter().sum::<u64>();
-            if size + USAGE_OUTCOMES > MAX_REPORT_CELLS || number == usage.len() {
+            if size + PAIRS_OF_OUTCOMES > MAX_REPORT_CELLS || number == usage.len() {
                 let report = (std::mem::take(&mut cells), size, decisions);
                 queue.push(UsageHash::Counts, minute, report);
                 (size, decisions) = (0, 0);

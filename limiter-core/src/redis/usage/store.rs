@@ -22,8 +22,13 @@ const ADD_COUNTS: u8 = 1;
 const ADD_DENIED: u8 = 2;
 /// The largest number of hashes that one call reads.
 pub(crate) const MAX_CHANGED: usize = 4;
-/// The first character of a count's field, by outcome.
-const LETTERS: [u8; USAGE_OUTCOMES] = *b"adwftu";
+/// The counts of two outcomes are one field.
+pub(crate) const PAIRS_OF_OUTCOMES: usize = USAGE_OUTCOMES / 2;
+/// The first character of a field of counts, by pair of outcomes.
+const PAIR_DIGITS: [u8; PAIRS_OF_OUTCOMES] = *b"012";
+/// The bytes of a count.
+const COUNT_BYTES: usize = 6;
+const MAX_COUNT: u64 = (1 << (8 * COUNT_BYTES)) - 1;
 /// The fixed part of a stored key: denials, error, first, last, revision, origin, two lengths.
 const ENTRY_BYTES: usize = 45;
 /// The maximum length of an app and of a policy in a field.
@@ -135,18 +140,22 @@ impl UsageStore {
     }
 }
 
-/// Encodes the counts of a policy. Returns the number of cells.
+/// Encodes the counts of a policy. Returns the number of cells, one for each pair of outcomes with a
+/// count above zero.
 pub(crate) fn encode_counts(usage: &UnreportedUsage, app: &str, cells: &mut Vec<u8>) -> usize {
     let (app, policy) = (shortened(app, MAX_APP), shortened(&usage.policy, MAX_POLICY));
     let mut size = 0;
-    for (letter, count) in LETTERS.into_iter().zip(usage.counts) {
-        if count > 0 {
-            cells.extend_from_slice(&count.to_le_bytes());
+    for (digit, pair) in PAIR_DIGITS.into_iter().zip(usage.counts.chunks_exact(2)) {
+        if pair.iter().any(|count| *count > 0) {
             cells.extend_from_slice(&length(app.len() + policy.len() + 2));
             // The length separates the parts, which may contain any character.
-            cells.extend_from_slice(&[letter, u8::try_from(app.len()).unwrap_or(u8::MAX)]);
+            cells.extend_from_slice(&[digit, u8::try_from(app.len()).unwrap_or(u8::MAX)]);
             cells.extend_from_slice(app.as_bytes());
             cells.extend_from_slice(policy.as_bytes());
+            for count in pair {
+                let bytes = (*count).min(MAX_COUNT).to_le_bytes();
+                cells.extend(bytes.into_iter().take(COUNT_BYTES));
+            }
             size += 1;
         }
     }
@@ -186,18 +195,38 @@ pub(crate) fn version(fields: &StoredFields) -> Option<u64> {
     std::str::from_utf8(version).ok()?.parse().ok()
 }
 
-/// Decodes a count: its app, its policy, the index of its outcome and the number. `None` for a
-/// field that is no count.
-pub(crate) fn decode_count(field: &[u8], value: &[u8]) -> Option<(String, String, usize, u64)> {
-    let [letter, length, names @ ..] = field else {
+/// The counts of a stored field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StoredCounts {
+    pub(crate) app: String,
+    pub(crate) policy: String,
+    /// The counts by the index of their outcome. Those of other pairs are zero.
+    pub(crate) counts: [u64; USAGE_OUTCOMES],
+}
+
+/// Decodes counts. `None` for a field without counts.
+pub(crate) fn decode_counts(field: &[u8], value: &[u8]) -> Option<StoredCounts> {
+    let [digit, length, names @ ..] = field else {
         return None;
     };
-    let outcome = LETTERS.iter().position(|known| known == letter)?;
+    let pair = PAIR_DIGITS.iter().position(|known| known == digit)?;
     let (app, policy) = std::str::from_utf8(names)
         .ok()?
         .split_at_checked((*length).into())?;
-    let count = std::str::from_utf8(value).ok()?.parse().ok()?;
-    Some((app.to_owned(), policy.to_owned(), outcome, count))
+    let (first, second) = value.split_at_checked(COUNT_BYTES)?;
+    let mut counts = [0; USAGE_OUTCOMES];
+    for (count, bytes) in counts.iter_mut().skip(2 * pair).zip([first, second]) {
+        let bytes: &[u8; COUNT_BYTES] = bytes.try_into().ok()?;
+        *count = bytes
+            .iter()
+            .rev()
+            .fold(0, |high, low| high << 8 | u64::from(*low));
+    }
+    Some(StoredCounts {
+        app: app.to_owned(),
+        policy: policy.to_owned(),
+        counts,
+    })
 }
 
 /// A denied key of a stored hash.
@@ -257,4 +286,96 @@ fn shortened(name: &str, max_bytes: usize) -> &str {
 
 fn malformed() -> StoreError {
     StoreError::new(StoreErrorKind::Protocol, "malformed reply of the script of usage")
+}
+
+#[cfg(test)]
+mod tests {
+    use limiter_testing::RedisServer;
+
+    use super::*;
+    use crate::redis::RedisStore;
+    use crate::redis::settings::{Certificates, Deployment, NodeSettings, Topology};
+
+    fn store(server: &RedisServer) -> UsageStore {
+        let deployment = Deployment {
+            topology: Topology::Standalone(server.url().into()),
+            certificates: Certificates::default(),
+            node: NodeSettings {
+                connections: 1,
+                max_in_flight: 16,
+            },
+        };
+        let namespace = Namespace::new("", "usage");
+        RedisStore::new(deployment, namespace, Clock::System)
+            .unwrap()
+            .usage_store()
+    }
+
+    fn report(number: u64, policies: &[(&str, [u64; USAGE_OUTCOMES])]) -> NumberedReport {
+        let (mut cells, mut size) = (Vec::new(), 0);
+        for (policy, counts) in policies {
+            let usage = UnreportedUsage {
+                policy: (*policy).into(),
+                counts: *counts,
+                denied: DeniedKeys::default(),
+            };
+            size += encode_counts(&usage, "shop", &mut cells);
+        }
+        NumberedReport {
+            hash: UsageHash::Counts,
+            minute: 7,
+            number,
+            cells,
+            size,
+            decisions: 0,
+        }
+    }
+
+    #[tokio::test]
+    async fn counts_of_reports_are_added_once() {
+        let server = RedisServer::start();
+        let store = store(&server);
+        let large = MAX_COUNT / 4;
+        let first = report(
+            1,
+            &[("all", [1, 2, 3, 4, 5, large]), ("none", [0; USAGE_OUTCOMES])],
+        );
+        assert_eq!(first.size, PAIRS_OF_OUTCOMES);
+        let second = report(
+            2,
+            &[("all", [large, 0, 0, 0, 0, large]), ("other", [0, 0, 0, 9, 0, 0])],
+        );
+        assert_eq!(second.size, 3);
+        for (process, report) in [(1, &first), (2, &first), (1, &second), (1, &first), (1, &second)] {
+            store.add([process; 8], report).await.unwrap();
+        }
+        let hashes = store.read(UsageHash::Counts, &[(7, 0)]).await.unwrap();
+        let mut sums = std::collections::BTreeMap::<_, [u64; USAGE_OUTCOMES]>::new();
+        for (field, value) in &hashes[0] {
+            let Some(stored) = decode_counts(field, value) else {
+                continue;
+            };
+            assert_eq!(stored.app, "shop");
+            let sums = sums.entry(stored.policy).or_default();
+            for (sum, count) in sums.iter_mut().zip(stored.counts) {
+                *sum += count;
+            }
+        }
+        let expected = [
+            ("all".to_owned(), [large + 2, 4, 6, 8, 10, 3 * large]),
+            ("other".to_owned(), [0, 0, 0, 9, 0, 0]),
+        ];
+        assert_eq!(sums, expected.into());
+    }
+
+    #[tokio::test]
+    async fn hash_of_another_layout_is_an_error_and_unchanged() {
+        let server = RedisServer::start();
+        let (store, first) = (store(&server), report(1, &[("p", [1; USAGE_OUTCOMES])]));
+        let key = store.key(UsageHash::Counts, first.minute);
+        server.command(&["HSET", &key, "#layout", "1"]);
+        let error = store.add([1; 8], &first).await.unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::UnknownLayout, "{error}");
+        assert_eq!(server.command(&["HLEN", &key]).integer(), 1);
+    }
 }

@@ -5,16 +5,17 @@
 --   - To read: for each key its known version (8, 0 for none).
 --   - To add: the TTL (4: milliseconds), the id of the process (8), the number of its report (8),
 --     which is higher than that of its report before, and then, until the end:
---     - counts: a number (8), and the length (2) and the text of a field;
+--     - counts: the length (2) and the text of a field, and its two numbers (6, 6);
 --     - denied keys: the length (2) and the name of a policy, the denials of an absent key (8), the
 --       number of keys (1), and each key as it is stored.
 -- - Reply: to read, for each key the fields and values of its hash; nothing if the version is the
 --   known one, or if MAX_CHANGED changed hashes precede it. To add: the number of processes that
 --   reported in this minute or in the one before, the higher one; -1 for a hash of another layout.
--- - Stored: a hash with the fields `#layout` (1), `#version` (the number of reports), `#processes`
+-- - Stored: a hash with the fields `#layout` (2), `#version` (the number of reports), `#processes`
 --   (the number of processes), `@` and the id of a process (its last report, so that a report that
 --   is sent again is not counted again), and
---   - counts: the letter of an outcome, the length of the app (1), the app, the policy: a number;
+--   - counts: the number of a pair of outcomes (one digit), the length of the app (1), the app, the
+--     policy: the two counts (6, 6);
 --   - denied keys: `#policies` (their number), and `p` and the policy: the largest number of
 --     denials of an absent key (8), then for each key its denials (8), their error (8), the times
 --     of the first and the last one (8, 8: microseconds), the revision of the registry (8), the
@@ -22,6 +23,7 @@
 -- - TTL: from the first report.
 
 local READ, ADD_COUNTS = 0, 1
+local USAGE_LAYOUT = 2
 local MAX_CHANGED = 4
 local MAX_KEYS, MAX_POLICIES = 20, 24
 local ENTRY, ENTRY_BYTES = '<I8I8I8I8I8BI2I2', 45
@@ -111,7 +113,7 @@ local head = try('HMGET', hash, '#layout', process, '#processes', '#policies')
 if head.err then
   return head
 end
-if head[1] and tonumber(head[1]) ~= LAYOUT then
+if head[1] and tonumber(head[1]) ~= USAGE_LAYOUT then
   return -1
 end
 local processes, policies = tonumber(head[3] or 0), tonumber(head[4] or 0)
@@ -125,37 +127,60 @@ if not head[2] then
   processes = processes + 1
 end
 
-while at <= #input do
-  if operation == ADD_COUNTS then
-    local count, length
-    count, length, at = unpack('<I8I2', input, at)
-    call('HINCRBY', hash, string.sub(input, at, at + length - 1), format('%d', count))
-    at = at + length
+-- One HMGET and one HSET take half the time of HINCRBY for each count.
+local function add_counts()
+  local fields, one, other, count = {}, {}, {}, 0
+  while at <= #input do
+    count = count + 1
+    fields[count], one[count], other[count], at = unpack('<I2c0I6I6', input, at)
+  end
+  if count == 0 then
+    return
+  end
+  local stored, pairs_of_counts = call('HMGET', hash, spread(fields)), {}
+  for index = 1, count do
+    local first, second = one[index], other[index]
+    if stored[index] then
+      local stored_first, stored_second = unpack('<I6I6', stored[index])
+      first, second = first + stored_first, second + stored_second
+    end
+    pairs_of_counts[2 * index - 1] = fields[index]
+    pairs_of_counts[2 * index] = pack('<I6I6', first, second)
+  end
+  call('HSET', hash, spread(pairs_of_counts))
+end
+
+-- Adds the denied keys of one policy.
+local function add_denied()
+  local policy, absent, count, added
+  policy, absent, count, at = unpack('<I2c0I8B', input, at)
+  added, at = read_keys(input, at, count)
+  local field = 'p' .. policy
+  local stored = call('HGET', hash, field)
+  local keys = {}
+  if stored then
+    absent = absent + unpack('<I8', stored)
+    keys = read_keys(stored, 9, MAX_KEYS)
+  elseif policies < MAX_POLICIES then
+    policies = policies + 1
   else
-    local length, absent, count, added
-    length, at = unpack('<I2', input, at)
-    local field = 'p' .. string.sub(input, at, at + length - 1)
-    absent, count, at = unpack('<I8B', input, at + length)
-    added, at = read_keys(input, at, count)
-    local stored = call('HGET', hash, field)
-    local keys = {}
-    if stored then
-      absent = absent + unpack('<I8', stored)
-      keys = read_keys(stored, 9, MAX_KEYS)
-    elseif policies < MAX_POLICIES then
-      policies = policies + 1
-      stored = true
-    end
-    if stored then
-      for _, key in ipairs(added) do
-        add_key(keys, key)
-      end
-      call('HSET', hash, field, write_keys(absent, keys))
-    end
+    return
+  end
+  for _, key in ipairs(added) do
+    add_key(keys, key)
+  end
+  call('HSET', hash, field, write_keys(absent, keys))
+end
+
+if operation == ADD_COUNTS then
+  add_counts()
+else
+  while at <= #input do
+    add_denied()
   end
 end
 
-call('HSET', hash, '#layout', LAYOUT, process, format('%d', report), '#processes', processes, '#policies', policies)
+call('HSET', hash, '#layout', USAGE_LAYOUT, process, format('%d', report), '#processes', processes, '#policies', policies)
 call('HINCRBY', hash, '#version', 1)
 if not head[1] then
   call('PEXPIRE', hash, max(ttl, least_ttl))
