@@ -57,12 +57,7 @@ pub(super) fn offered_days(now: PageTime) -> Vec<OfferedEnd> {
     let offered = days.into_iter().filter_map(|(name, last_day, is_chosen)| {
         let end = last_day.and_then(|day| day.tomorrow()).ok()?;
         let end = end.to_zoned(TimeZone::UTC).ok()?.timestamp();
-        let offered = OfferedEnd::new(format!("the end of {name} (UTC)"), end, is_chosen);
-        // With a script, the zone of the viewer follows.
-        Some(OfferedEnd {
-            name: format!("end of {name}"),
-            ..offered
-        })
+        Some(OfferedEnd::new(format!("end of {name} (UTC)"), end, is_chosen))
     });
     offered.collect()
 }
@@ -106,7 +101,7 @@ mod tests {
             assert_eq!(ends[1].value, expected);
             assert!(ends[1].is_chosen);
             assert_eq!(ends[1].name, "end of Friday");
-            assert_eq!(ends[1].text, "the end of Friday (UTC): Sat 28 Nov, 00:00 UTC");
+            assert_eq!(ends[1].text, "end of Friday (UTC): Sat 28 Nov, 00:00 UTC");
         }
     }
 

@@ -4,26 +4,13 @@
 const INTERVAL = 5000;
 const STALE_AFTER = 30000;
 
-// 24 hours, as on the axes of plots.
-const CLOCK = { hour: "2-digit", minute: "2-digit", hourCycle: "h23", timeZoneName: "short" };
-const PARTS = { year: "numeric", month: "short", day: "numeric", ...CLOCK };
-/** The ends that forms offer are near, so they have no year. */
-const ends = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric", ...CLOCK });
-const minutes = new Intl.DateTimeFormat(undefined, PARTS);
-const seconds = new Intl.DateTimeFormat(undefined, { ...PARTS, second: "2-digit" });
-const zoneName = minutes.formatToParts(new Date()).find((part) => part.type === "timeZoneName").value;
+const WEEKDAYS = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"];
+const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+const zones = new Intl.DateTimeFormat(undefined, { timeZoneName: "short" });
 
-function showLocalTimes(root) {
-  for (const time of root.querySelectorAll("time[datetime]")) {
-    const at = new Date(time.dateTime);
-    if (Number.isNaN(at.getTime())) continue;
-    time.title = time.dateTime.replace("T", " ").replace("Z", " UTC");
-    time.textContent = ("seconds" in time.dataset ? seconds : minutes).format(at);
-  }
-  for (const option of root.querySelectorAll("option[data-at]")) {
-    option.textContent = `${option.dataset.name}: ${ends.format(new Date(option.dataset.at))}`;
-  }
-  for (const shown of root.querySelectorAll("[data-zone]")) shown.textContent = zoneName;
+/** The name of the viewer's zone at a time. */
+function zoneName(at) {
+  return zones.formatToParts(at).find((part) => part.type === "timeZoneName").value;
 }
 
 const pad = (number) => String(number).padStart(2, "0");
@@ -32,6 +19,25 @@ const pad = (number) => String(number).padStart(2, "0");
 function localText(at) {
   const day = `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())}`;
   return `${day}T${pad(at.getHours())}:${pad(at.getMinutes())}`;
+}
+
+// The server's formats with another zone: the page may be painted before this script runs, and a
+// text of another width would move the content below it.
+function showLocalTimes(root) {
+  for (const time of root.querySelectorAll("time[datetime]")) {
+    const at = new Date(time.dateTime);
+    if (Number.isNaN(at.getTime())) continue;
+    time.title = time.dateTime.replace("T", " ").replace("Z", " UTC");
+    const seconds = "seconds" in time.dataset ? `:${pad(at.getSeconds())}` : "";
+    time.textContent = `${localText(at).replace("T", " ")}${seconds} ${zoneName(at)}`;
+  }
+  for (const option of root.querySelectorAll("option[data-at]")) {
+    const at = new Date(option.dataset.at);
+    const day = `${WEEKDAYS[at.getDay()]} ${at.getDate()} ${MONTHS[at.getMonth()]}`;
+    const clock = `${pad(at.getHours())}:${pad(at.getMinutes())}`;
+    option.textContent = `${option.dataset.name}: ${day}, ${clock} ${zoneName(at)}`;
+  }
+  for (const shown of root.querySelectorAll("[data-zone]")) shown.textContent = zoneName(new Date());
 }
 
 /** The value of a field in UTC. */
