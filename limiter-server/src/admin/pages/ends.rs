@@ -100,7 +100,7 @@ mod tests {
             assert_eq!(ends.len(), 4);
             assert_eq!(ends[1].value, expected);
             assert!(ends[1].is_chosen);
-            assert_eq!(ends[1].name, "end of Friday");
+            assert_eq!(ends[1].name, "end of Friday (UTC)");
             assert_eq!(ends[1].text, "end of Friday (UTC): Sat 28 Nov, 00:00 UTC");
         }
     }
