@@ -54,7 +54,8 @@ impl TurnWaker {
         let Self { state, waker } = self;
         state.task.register(task.waker());
         for _ in 0..max_rounds {
-            state.state.store(RUNNING, Ordering::SeqCst);
+            // Reads the wakes that it discards: this poll then observes their reasons.
+            state.state.swap(RUNNING, Ordering::SeqCst);
             if let Poll::Ready(ended) = poll(&mut Context::from_waker(waker)) {
                 return Poll::Ready(ended);
             }
