@@ -140,8 +140,8 @@ impl UsageStore {
     }
 }
 
-/// Encodes the counts of a policy. Returns the number of cells, one for each pair of outcomes with a
-/// count above zero.
+/// Encodes the counts of a policy. Returns the number of cells: one for each pair of outcomes with
+/// a count above zero.
 pub(crate) fn encode_counts(usage: &UnreportedUsage, app: &str, cells: &mut Vec<u8>) -> usize {
     let (app, policy) = (shortened(app, MAX_APP), shortened(&usage.policy, MAX_POLICY));
     let mut size = 0;
