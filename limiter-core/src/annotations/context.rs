@@ -54,7 +54,7 @@ pub async fn with_limiter<F: Future>(limiter: Limiter, future: F) -> F::Output {
 }
 
 /// Returns the limiter of a call that names none, if one exists already: the task's, else the
-/// installed one.
+/// installed one, else the implicit one of a debug build.
 pub(crate) fn installed() -> Option<Limiter> {
     let of_task = CURRENT.try_with(Limiter::clone).ok();
     of_task.or_else(|| INSTALLED.get().or_else(|| IMPLICIT.get()).cloned())

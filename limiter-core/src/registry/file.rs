@@ -64,12 +64,12 @@ impl FileSource {
     /// # }).unwrap();
     /// ```
     ///
+    /// The task runs until the registry is dropped; dropping the returned handle does not stop it.
+    ///
     /// # Errors
     ///
     /// [`RegistryError::File`] when the file cannot be read, [`RegistryError::Parse`] when its
     /// text is invalid. The registry is then unchanged.
-    ///
-    /// The task runs until the registry is dropped; dropping the returned handle does not stop it.
     ///
     /// # Panics
     ///

@@ -280,6 +280,10 @@ pub(crate) async fn shutdown_ends_waits_and_keeps_held_permits(subject: Subject)
         };
         assert_eq!(error.kind(), StoreErrorKind::ShutDown);
     }
+    let listed = Policy::concurrency("listed").max(1).allow_keys(["bob"]);
+    let listed = listed.build().unwrap();
+    let closed = subject.limits.acquire_concurrency(&listed, "bob").await;
+    assert!(matches!(closed, Err(Rejection::Unavailable { .. })), "{closed:?}");
     subject.clock.advance(LEASE / 2);
     assert!(held.is_valid());
     held.release().await.unwrap();

@@ -317,3 +317,18 @@ app = "checkout"
     suspend("policy:of_checkout", SuspensionMode::Off);
     assert_eq!(origin(&gateway, "of_checkout", "ann").await, Origin::Off);
 }
+
+/// `a=b=c` is the text of the name `a` and the value `b=c`.
+#[test]
+fn name_of_a_blocked_part_without_a_text_form_is_rejected() {
+    let part = |name: &str, value: &str| BlockTarget::Part {
+        name: name.to_owned(),
+        value: value.to_owned(),
+    };
+    let registry = PolicyRegistry::new();
+    let error = registry.block(Block::new(part("a=b", "c"))).unwrap_err().to_string();
+    assert!(error.contains("`a=b`") && error.contains("without `=`"), "{error}");
+    registry.block(Block::new(part("a", "b=c"))).unwrap();
+    let read = PolicyRegistry::from_toml(&registry.to_toml()).unwrap();
+    assert_eq!(read.blocks(), registry.blocks());
+}

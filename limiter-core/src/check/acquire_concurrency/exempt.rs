@@ -32,6 +32,9 @@ impl AcquireConcurrency<'_> {
             ));
         }
         let is_enforced = enforcement == Enforcement::Enforce;
+        if is_enforced {
+            limiter.open()?;
+        }
         match key_rule {
             KeyRule::Denied(origin) => {
                 let forbidden = Rejection::Forbidden {

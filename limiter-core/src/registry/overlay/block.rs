@@ -21,7 +21,7 @@ pub enum BlockTarget {
     /// parts of its keys ([`PolicyEntry::with_key_parts`](crate::registry::PolicyEntry)), also the
     /// keys with this value in the part of this name: `acme:7` with the parts `tenant` and `user`.
     Part {
-        /// The name.
+        /// The name, without `=`.
         name: String,
         /// The value.
         value: String,
@@ -94,6 +94,10 @@ impl BlockTarget {
                         "an address, or a network such as 10.0.0.0/8 or 2001:db8::/32",
                     )),
                 }
+            }
+            // The first `=` of the text ends the name.
+            Self::Part { name, .. } if name.contains('=') => {
+                Err(ConfigError::invalid("name of a part", name, "a name without `=`"))
             }
             Self::Part { name, value } => {
                 check_text("name of a part", name)?;

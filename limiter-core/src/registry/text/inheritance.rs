@@ -26,7 +26,7 @@ impl<'t> InheritanceSpec<'t> {
         }
     }
 
-    /// Returns the policy with its inheritance. Reports errors of both fields even if the policy
+    /// Returns the policy with its inheritance. Reports errors of all fields even if the policy
     /// itself has an error.
     pub(super) fn apply(
         &self,
