@@ -1,5 +1,10 @@
-//! The functions that the expansions of the attributes call. Not a public API: it changes without
-//! notice.
+//! The functions that the expansions of the attributes and the layers of limiter-tower call. Not a
+//! public API: it changes without notice.
+//!
+//! An expansion runs in the crate of the user, so it can call only public items. This module makes
+//! the internal steps of a call public under one path, which the documentation hides: a decision
+//! without waiting, a decision with waiting, the policies of attributes, and the conversions of
+//! their arguments. Tests: `tests/entry_points.rs`, and those of limiter-macros and limiter-tower.
 
 mod charge_guard;
 mod constant_number;

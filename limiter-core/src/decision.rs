@@ -1,4 +1,11 @@
 //! The result of a call: a `Decision`, or a `Rejection` at the API boundary.
+//!
+//! Every store and every rule outside the stores returns a `Decision`: whether the call is allowed,
+//! the component that decided, and one `LimitOutcome` for each limit that was decided. A denial is
+//! not an error; `Decision::require` converts it into the `Rejection` that its origin determines.
+//!
+//! Invariant: a denial by a concurrency limit or by a rule for the key has no retry time. Tests:
+//! `tests/contract/retry.rs`, `tests/entry_points.rs`, and below in `responses.rs`.
 
 mod client_hints;
 mod limit;

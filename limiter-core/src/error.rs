@@ -1,4 +1,10 @@
 //! Configuration errors and store errors.
+//!
+//! `ConfigError` names the invalid value and the expected one, so that a program can be corrected
+//! from the message alone. `StoreError` is the reason why a store made no decision.
+//!
+//! Invariant: a value from outside is shown in one line and truncated, so that it can neither forge
+//! nor flood a log. Tests: `error/tests.rs`, and `tests/contract/input.rs`.
 
 mod store;
 

@@ -1,4 +1,11 @@
 //! The handle of a limiter: its store, clock, queues and settings.
+//!
+//! Clones of a `Limiter` share one `LimiterInner`, which contains all state of the process: the
+//! backend, the wait queues, the detached permits, the registry and the enforcement switch. The
+//! calls are in `check`, the constructors and settings in `builder`, and shutdown in `lifecycle`. A
+//! policy's unset deadline and failure mode are replaced by the limiter's defaults in
+//! `with_defaults`. Tests: `tests/limiter_defaults.rs`, `tests/contract/peek_and_reset.rs`
+//! (`reset`).
 
 mod builder;
 mod enforcement_switch;

@@ -1,4 +1,10 @@
 //! The representation of a rejection in HTTP and gRPC. One table for every conversion.
+//!
+//! The statuses, the text for clients and the whole seconds of `Retry-After` are defined here, and
+//! the submodules convert them for axum, tonic, problem documents and OpenAPI.
+//!
+//! Invariants: `Retry-After` is rounded up and never 0; and the text for clients contains neither
+//! the configuration nor an internal cause. Tests: below, and those of limiter-tower.
 
 #[cfg(feature = "axum")]
 pub(crate) mod axum;

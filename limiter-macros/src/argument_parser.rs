@@ -1,4 +1,13 @@
 //! Parses the arguments of one attribute: names and values, each with its span.
+//!
+//! The names and the syntax of the arguments come from `argument_table.rs`. After an error the
+//! parser records it, skips to the next comma and continues, so that one compilation reports all
+//! errors.
+//!
+//! Invariant: an argument with an invalid value, and the probable argument of a misspelt name,
+//! count as present, so that they are not also reported as missing. Tests:
+//! `argument_table/tests.rs`, and `tests/ui/fail`, where `every_mistake_at_once.rs` has several
+//! errors.
 
 use proc_macro2::{Span, TokenStream};
 use syn::ext::IdentExt;

@@ -1,5 +1,12 @@
 //! The body that `#[async_trait]` generates for an async fn: a plain fn whose body ends in
 //! `Box::pin(async move { … })`.
+//!
+//! An attribute that is expanded after `#[async_trait]` receives a function that is not async, in
+//! which a guard cannot await. This module recognizes the form by its tokens and splits it, so that
+//! the expansion inserts the guard into the async block. Other bodies yield `None`, and `func.rs`
+//! reports an error unless the function is async.
+//!
+//! Tests: `tests/behaviour/shapes.rs`, and the snapshot of `tests/snapshots/async_trait_method.rs`.
 
 use proc_macro2::{Delimiter, Group, Ident, TokenStream, TokenTree};
 use syn::parse::{ParseStream, Parser};

@@ -1,5 +1,13 @@
 //! An attribute on an `impl` block: limits all async methods of the block, except those that it
 //! excludes by name.
+//!
+//! Each method is expanded as if it had the attributes of the block. Errors are collected by
+//! method: an error that all methods have is reported once, and an error of some methods lists
+//! them.
+//!
+//! Invariant: if there is an error, no method is limited and the items are emitted unchanged, so
+//! that no further errors follow from it. Tests: `tests/behaviour/blocks.rs`,
+//! `tests/compiles/blocks.rs`, `tests/ui/fail` (`block_*.rs`, `except_*.rs`).
 
 mod parse;
 

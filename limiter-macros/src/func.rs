@@ -1,5 +1,12 @@
 //! The annotated function: its signature is parsed, and its body is kept as raw tokens, so that
 //! editors can complete an unfinished body.
+//!
+//! The module derives the position of the guard, the output type, and the variables of the
+//! arguments; an argument with a pattern is renamed, so that the guard can use its value.
+//!
+//! Functions that cannot be limited are reported: `const fn`, `unsafe fn`, and plain functions
+//! without the body of `async_trait_body.rs`. Tests: `tests/behaviour/shapes.rs`, `tests/ui/fail`
+//! (`not_async.rs`, `const_function.rs`, `unsafe_function.rs`, `no_body.rs`).
 
 use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident};

@@ -1,4 +1,11 @@
 //! Literal numbers, rates and durations in attributes, parsed and checked at compile time.
+//!
+//! Numbers become thousandths of a permit, durations become microseconds, and a rate becomes a
+//! reduced fraction of both. An expression that is not a literal is kept, and its value is checked
+//! at run time.
+//!
+//! Invariant: limiter-core parses each accepted text at run time too, and all arithmetic is exact.
+//! Tests: below, by comparison with limiter-core.
 
 use proc_macro2::Ident;
 use quote::ToTokens;

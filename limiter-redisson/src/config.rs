@@ -1,4 +1,12 @@
 //! Converts a rate to the policy that implements it.
+//!
+//! No window implements all rates, because an exact one stores each permit. A new rate up to 10,000
+//! permits is a sliding window, and a larger one a counter window. An update keeps the kind of
+//! window up to 1,048,576 permits, because the state of one kind is invisible to the other.
+//!
+//! Invariants: `create` and `update` keep the generation, and with it the usage of the same kind of
+//! window; `reset` and `deleted` start a new generation, so that no earlier usage counts. Tests:
+//! below for the bounds, and `tests/redisson/rates.rs`.
 
 use std::fmt;
 use std::time::Duration;

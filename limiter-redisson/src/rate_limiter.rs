@@ -1,4 +1,12 @@
-//! The methods of one rate limiter.
+//! The methods of one rate limiter: those of Redisson's `RRateLimiter`.
+//!
+//! The configuration is an entry of the shared registry, which each change edits as a whole;
+//! permits are decided by the limiter under the policy of this entry. The rate type selects the
+//! key: one for all clients, or the id of the client.
+//!
+//! Invariants: the end of a configuration is part of the entry, so it cannot be lost between two
+//! writes; and a name that is configured for other apps alone is not changed. Tests:
+//! `tests/redisson.rs`, which also lists the defects of Redisson that they exclude.
 
 use std::pin::Pin;
 use std::sync::Arc;

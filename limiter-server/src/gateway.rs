@@ -1,4 +1,13 @@
 //! The protocols of clients, in front of one limiter.
+//!
+//! gRPC (`grpc`), HTTP (`http`) and RESP (`resp`) share one `Gateway`: the limiter, the access of
+//! clients, the admission of calls, the policies in force and the records for the admin UI. A
+//! protocol parses requests and writes replies; `charge` and the limiter decide.
+//! `Gateway::record_call` keeps the last calls and the fullest keys in memory, and computes the
+//! text of a key only if it is kept.
+//!
+//! Tests: `tests/http_api.rs`, `tests/rate_limit_service.rs`, `tests/quota_streams.rs`,
+//! `tests/resp.rs`.
 
 pub mod activity;
 pub mod admission;

@@ -1,4 +1,9 @@
 //! The suspensions and blocks of a namespace as one text.
+//!
+//! The database stores them as one document in the TOML form of a registry. The file parses and
+//! writes the text, adds entries to a registry, removes ended ones before they prevent new ones,
+//! and describes the changes between two registries for the history. Tests: below,
+//! `tests/overlays.rs`, `tests/policy_command.rs`.
 
 use limiter_core::registry::{Block, PolicyRegistry};
 use limiter_core::{ConfigError, Timestamp};

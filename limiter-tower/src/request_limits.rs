@@ -1,4 +1,11 @@
 //! The limits of one request: policies, keys and costs.
+//!
+//! The limits of a layer are fixed, but a request can need others, several, or none. A closure or
+//! an extractor returns `RequestLimits`, in which each limit has its own key and can have its own
+//! cost.
+//!
+//! Invariant: all limits of a request are one decision, which charges all of them or none. Tests:
+//! `tests/decisions/request_limits.rs`, and the doctests below.
 
 mod policy_set;
 

@@ -1,5 +1,12 @@
 //! Permits that are charged before a call and refunded after it if its result does not count
 //! (`count_if`).
+//!
+//! The expansion charges all limits of the function by `enter_counted`, runs the body, and passes
+//! one flag per attribute to `ChargeGuard::settle`. The guard holds a reservation, and `settle`
+//! settles each limit at its cost or at zero.
+//!
+//! Invariant: a call that panics or is cancelled stays charged, because only `settle` refunds.
+//! Tests: `tests/contract/annotations.rs`, `limiter-macros/tests/behaviour/counting.rs`.
 
 use crate::__private::held_permits::{HeldPermits, hold_and_decide};
 use crate::__private::{AnnotationEntry, PendingCall, RejectedEntry, Reporter};

@@ -1,5 +1,10 @@
 //! The numbers of permits that the compiler can compare: conversions without traits, which
 //! constants cannot call.
+//!
+//! The expansion wraps a constant `need` and a constant quota in `ConstantNumber`, converts both to
+//! thousandths, and compares them in a constant expression, so that a `need` above the quota is a
+//! compile error. A number that is unknown at compile time passes, and the conversion at run time
+//! checks it. Tests: below, and `limiter-macros/tests/compiles/constants.rs`.
 
 use std::mem::ManuallyDrop;
 

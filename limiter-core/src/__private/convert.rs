@@ -1,5 +1,10 @@
 //! Conversions of attribute arguments. Each takes a reference, so that evaluating an attribute
 //! moves no argument of the annotated function.
+//!
+//! An argument may be an expression of the user, so its type is known only to the compiler. One
+//! trait for each kind of argument (key, limiter, amount, rate, duration) converts the accepted
+//! types, and its `on_unimplemented` message names them. Tests:
+//! `limiter-macros/tests/behaviour/keys.rs`, `limiter-macros/tests/ui.rs` (the messages).
 
 use std::fmt::Display;
 use std::sync::Arc;

@@ -1,4 +1,10 @@
 //! The limit of one attribute, for one call.
+//!
+//! The expansion creates one entry for each attribute: the policy (built once, built for this call,
+//! or a name of the registry), the key and the cost. Before the decision, a name is replaced by the
+//! policy of the registry. An entry without a request remains in its position, because the index of
+//! an entry identifies its attribute. Tests: `tests/entry_points.rs`, and
+//! `limiter-macros/tests/behaviour/named.rs`.
 
 use crate::__private::{BuiltPolicy, ResolvedPolicies, never_waits};
 use crate::decision::Rejection;

@@ -1,4 +1,11 @@
 //! Concurrency permits that annotated functions hold while they run.
+//!
+//! The permits of all concurrency attributes are acquired first, in the order of the attributes,
+//! and then the other limits are decided, so that a call that finds no permit charges no rate
+//! limit. The `wait` of the attributes is one timeout for all of these steps.
+//!
+//! Invariant: a rejected, completed or cancelled call holds no permit, because the permits are
+//! owned by its future. Tests: `limiter-macros/tests/behaviour/concurrency.rs`.
 
 use std::time::Duration;
 

@@ -1,4 +1,8 @@
 //! The policies of the attributes.
+//!
+//! Each attribute has one function here, which passes the converted arguments to the builder of its
+//! algorithm and returns the first error. The expansion calls it once if all arguments are
+//! constant, else for each call. Tests: `limiter-macros/tests/behaviour/windows.rs`.
 
 use std::time::Duration;
 

@@ -1,4 +1,9 @@
 //! Logs errors that only the program's author can correct, since a caller may not see them.
+//!
+//! A rejection by a misconfigured limit can be replaced by a fallback or become a plain status
+//! code, so each annotated function and each layer has a `Reporter` that logs the cause. The
+//! throttles limit each event to one line per ten seconds. Log lines contain names of policies and
+//! no keys. Tests: `limiter-tower/tests/log.rs`.
 
 use std::borrow::Cow;
 use std::fmt;

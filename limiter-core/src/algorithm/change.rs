@@ -1,4 +1,13 @@
 //! Corrections of the usage outside of a decision: refunds and unconditional charges.
+//!
+//! The cost of a call may be known only after its decision. A correction changes the state of one
+//! limit at the present time and returns the outcome of a peek. A refund names the time at which
+//! the usage at the decision is fully refilled, so that permits that were refilled in the meantime
+//! are not refunded again.
+//!
+//! Invariant: the usage never becomes negative. Tests: `leased_level/tests.rs`,
+//! `tests/contract/refunds.rs`, and the differential test
+//! `redis/token_lease/leased_limit/tests.rs`.
 
 use crate::algorithm::{Mode, StepOutcome, StepState, counter_window, fixed_window, sliding_window, step};
 use crate::policy::{Algorithm, CounterWindow, Funnel, TokenBucket};

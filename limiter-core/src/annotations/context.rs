@@ -1,4 +1,12 @@
 //! The limiter of annotated functions that name none.
+//!
+//! A function without `limiter = …` uses the limiter of its task (`with_limiter`, a task-local
+//! value), else the installed one (`install`), else in a debug build one implicit limiter in
+//! process.
+//!
+//! Invariants: a limiter is installed at most once in a process; and in a release build, a call
+//! without a task's or an installed limiter is rejected. Tests, in debug builds:
+//! `tests/install.rs`, `limiter-macros/tests/behaviour/plain.rs` (limiters of tasks).
 
 use std::ops::Deref;
 use std::sync::OnceLock;

@@ -1,4 +1,11 @@
 //! The key of an annotation as a template, and the keys that it produces.
+//!
+//! A program reads or resets the budget of an annotated function by the values of the placeholders,
+//! without a call of the function. `place` inserts these values into the parsed format strings of
+//! the key and of its group, by the methods of `KeyBuffer` that the expansion also calls.
+//!
+//! Invariant: for equal values, the key equals the key of a call. Tests: below, and
+//! `tests/contract/annotations.rs`.
 
 use std::fmt;
 

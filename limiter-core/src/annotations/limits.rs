@@ -1,4 +1,10 @@
 //! The budgets of annotated functions, by the annotation's name and the parts of its key.
+//!
+//! `Limiter::annotation` finds the registered annotations of a name, `AnnotationLimit::key` builds
+//! the key from its template (`key_template`), and `KeyLimit` peeks, resets and refunds under the
+//! policy of the annotation. A name whose annotations have templates with different parts is an
+//! error, since the parts would not determine one key. Tests: `tests/contract/annotations.rs`,
+//! `limiter-macros/tests/behaviour/lines.rs`.
 
 use std::fmt::Display;
 

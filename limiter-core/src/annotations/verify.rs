@@ -1,4 +1,11 @@
 //! Errors of annotations that only a comparison of all annotations finds.
+//!
+//! The compiler checks each attribute alone, so two functions can share a policy name by accident,
+//! and a named policy can be missing in the registry. `verify_annotations` reads all registered
+//! annotations at start-up and reports every error with file and line: policies that cannot be
+//! built, shared names, different policies under one name, names without a matching policy, a
+//! `need` above the quota, and limits of one function in different groups. Tests: below, and
+//! `limiter-macros/tests/behaviour/sites.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,6 +1,9 @@
 //! Detached permits and reservations, which a client holds by an id.
 //!
-//! Redis keeps them for all nodes. In process, tables of the limiter keep them.
+//! With Redis, the store keeps their state, so that each node can renew, release or settle them. In
+//! process, the limiter keeps them in its own tables: the operations on the store reject an id of
+//! another node, and the next acquisition releases expired permits. Permits of the local fallback
+//! are in a table too, and a task releases them.
 //!
 //! Tests: `tests/contract/detached.rs`, `tests/detached.rs`.
 

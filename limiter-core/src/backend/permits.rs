@@ -1,4 +1,7 @@
-//! Operations on concurrency permits.
+//! Operations on concurrency permits, each of which the store of the limiter executes.
+//!
+//! The operations `try_acquire` and `try_peek_permits` decide in process without a future and
+//! return `None` with Redis. Tests: `tests/contract/concurrency.rs`.
 
 use std::time::Duration;
 

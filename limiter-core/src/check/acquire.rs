@@ -1,4 +1,10 @@
 //! The builder of a wait for permits.
+//!
+//! `Acquire` combines a check with a timeout, an outer bound and an optional limit on the number of
+//! waiting calls. Its future looks the policy up and then waits in the queue of the limits
+//! (`waiting/acquire.rs`), directly if the store alone decides the call, else through an
+//! `EnforcementPlan`. Tests: `tests/contract/waiting.rs`, `tests/contract/failed_waits.rs`,
+//! `tests/waiting.rs`.
 
 use std::pin::Pin;
 use std::time::Duration;

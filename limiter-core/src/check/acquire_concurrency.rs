@@ -1,4 +1,11 @@
 //! The builder and the future of a concurrency acquisition.
+//!
+//! An acquisition without a timeout is one request to the store; with a timeout, it waits in the
+//! queue of its limit until a permit is released, the timeout ends, or the limiter is shut down.
+//! The future first tries to acquire in process, so that such a call completes at its first poll
+//! without an allocation. Rules outside the store (overlays, key lists, shadow mode, `Off`) are
+//! applied in `exempt`. Tests: `tests/contract/concurrency.rs`, `tests/concurrency.rs`,
+//! `tests/entry_points.rs`.
 
 mod exempt;
 

@@ -1,4 +1,12 @@
 //! A check followed by the denial handling of the policy: reject, wait or degrade.
+//!
+//! `Limiter::admit` leaves the delay of a paced funnel to the caller, unless the policy waits for
+//! permits. Annotated functions and layers call `admitted_in_turn`, which waits for this delay in
+//! every case.
+//!
+//! Invariants: only a denial by the limits is degraded, so a penalty, a key list and `FailClosed`
+//! still reject; and a call that is cancelled during its delay is refunded. Tests: below,
+//! `tests/contract/on_denial.rs`, `tests/contract/paced.rs`.
 
 use std::pin::Pin;
 use std::time::Duration;

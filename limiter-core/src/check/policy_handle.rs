@@ -1,4 +1,8 @@
 //! The calls of a policy that is given by name.
+//!
+//! A handle holds the limiter and the name. Each operation creates the builder of the operation of
+//! the same name of `Limiter`, which looks the policy up when it is awaited, so a change of the
+//! registry applies to the next call. Tests: `tests/contract/named.rs`, `tests/entry_points.rs`.
 
 use crate::algorithm::Mode;
 use crate::check::registry_lookup::ResolvedPolicies;

@@ -1,4 +1,12 @@
 //! The builders and futures of refunds and charges.
+//!
+//! A refund returns permits of an earlier call, and a charge takes permits without a decision, also
+//! beyond the quota. Both look the policy up and send one `UsageCorrection` to the store. A refund
+//! also notifies the wait queue of its limit.
+//!
+//! Invariant: if calls under the policy are not charged (`Off`, key lists), neither are refunds and
+//! charges. Tests: `tests/contract/refunds.rs`, `tests/contract/reservations.rs`,
+//! `tests/entry_points/settling.rs`.
 
 use std::pin::Pin;
 

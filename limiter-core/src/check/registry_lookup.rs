@@ -1,4 +1,10 @@
 //! The lookup of policies by name in the limiter's registry.
+//!
+//! A call that names its policy is resolved here to the policy for its app and key, or, for an
+//! unknown name, to the limiter's `OnUnknownPolicy`: an allowed call without limits, or a
+//! rejection. Each failed lookup is counted in the registry, and a call without a policy also in
+//! the metrics. The module also contains the limiter's access to its registry, local and in Redis.
+//! Tests: `tests/contract/named.rs`, `tests/registry.rs`.
 
 use crate::check::PolicyHandle;
 use crate::decision::{Decision, Origin, Rejection};

@@ -1,4 +1,9 @@
 //! The builder of a reservation.
+//!
+//! `Reserve` charges an estimate, without a wait or with a timeout as `Acquire`, and returns a
+//! `Reservation`, which is settled when the actual cost is known (`settlement/reserve.rs`). An
+//! unknown policy that the limiter allows gives a reservation without limits. Tests:
+//! `tests/contract/reservations.rs`, `tests/reservations.rs`.
 
 use std::pin::Pin;
 use std::time::Duration;

@@ -1,4 +1,11 @@
 //! The permit of a concurrency limit, which is held until it is dropped.
+//!
+//! A permit consists of the decision and the object that keeps it counted: a count in this process,
+//! a lease in Redis, or nothing. A drop of that object releases the permit. A detached permit is
+//! released by its id instead.
+//!
+//! Tests: `tests/contract/concurrency.rs`, `tests/concurrency.rs`; validity and loss of leases:
+//! `tests/concurrency/outages.rs`.
 
 use std::fmt;
 use std::future::pending;

@@ -1,4 +1,8 @@
-//! A validated request for concurrency permits.
+//! A validated request for concurrency permits: one limit, with its cost, maximum and lease.
+//!
+//! Validation rejects a rate policy, a fractional cost, and a cost above the maximum or above
+//! `MAX_PERMIT_COST`. A waiting request can be repeated under the terms of a later call, because
+//! the policy may change in the meantime. Tests: `tests/contract/concurrency.rs`.
 
 use smallvec::SmallVec;
 

@@ -1,4 +1,9 @@
 //! Values of an outcome that help a client to avoid denials.
+//!
+//! They are computed from the outcome of one decision without a further query: the time until the
+//! next permit, the time over which to spread the remaining permits (for the `RateLimit` header of
+//! limiter-tower), and the time until a cost fits. Invariant: no value is too short, if no other
+//! caller takes permits. Tests: `tests/contract/retry.rs`, `tests/differential.rs`.
 
 use std::time::Duration;
 

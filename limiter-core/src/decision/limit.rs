@@ -1,4 +1,8 @@
 //! The outcome of one limit of a decision.
+//!
+//! Most callers read only whether a call is allowed, so the outcome stores the result of the
+//! algorithm's step unevaluated. Each accessor evaluates it and converts the algorithm's units to
+//! an `Amount` or a `Duration`. Tests: `tests/contract/retry.rs`.
 
 use std::fmt;
 use std::time::Duration;

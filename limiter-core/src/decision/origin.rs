@@ -1,4 +1,10 @@
 //! The component that made a decision.
+//!
+//! Metrics, spans and rejections distinguish decisions by their origin. Refunds depend on it too:
+//! permits are returned to the place where the call was charged (`charges_as`).
+//!
+//! Invariant: the number of an origin is part of the usage format in Redis and does not change.
+//! Tests: `tests/usage.rs`, `tests/contract/settlement.rs`.
 
 /// The component that made a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

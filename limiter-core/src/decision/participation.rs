@@ -1,4 +1,9 @@
 //! Which limits of a call take part in its decision.
+//!
+//! A decision contains no outcome for limits that were not decided (off, key lists), and shadow
+//! limits are charged in a request of their own. Two bit sets record these limits by their position
+//! in the request, so that a settlement and `Decision::outcome_at` find the outcome of each limit.
+//! Tests: below, and `tests/contract/settlement.rs`.
 
 use crate::decision::{Decision, LimitOutcome};
 

@@ -1,4 +1,9 @@
 //! The reason why a call must not proceed, and its conversion into a function's return value.
+//!
+//! A rejection has two texts: `Display` is for clients and contains no configuration
+//! (`responses.rs`), and `diagnostic` is for logs and contains the policy, the values and the
+//! causes. `FromRejection` converts a rejection into the return type of an annotated function.
+//! Tests: `limiter-macros/tests/behaviour/shapes.rs`; secrets: `tests/secrets.rs`.
 
 use std::error::Error;
 use std::fmt;

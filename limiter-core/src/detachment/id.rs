@@ -1,4 +1,12 @@
-//! The text of a detached id, and its digest, under which a store keeps the state.
+//! The text of a detached id, and the digest under which a store keeps its state.
+//!
+//! Any node may receive the id, so the text contains the location of the state, 128 random bits,
+//! the cost and the lease. A SHA-256 digest of the kind, these bits, cost, lease and scope yields
+//! the key of the state and a tag, by which a parser rejects an id of another kind or scope, or
+//! with changed fields.
+//!
+//! Invariants: an id has exactly one text, and no error message contains the text. Tests: below,
+//! and `tests/contract/detached.rs`.
 
 use std::fmt::Write as _;
 

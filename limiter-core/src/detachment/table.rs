@@ -1,4 +1,10 @@
-//! A bounded table whose entries expire.
+//! A bounded table whose entries expire, for the detached ids of one limiter.
+//!
+//! A map finds an entry by its id, and an ordered set finds the entry that expires first. The first
+//! expiry is also an atomic, so that a caller needs no lock while nothing expires.
+//!
+//! Invariants: an expired entry is never read, renewed or returned by its id, and a full table
+//! rejects new entries and drops none. Tests: below, and `tests/contract/detached.rs`.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};

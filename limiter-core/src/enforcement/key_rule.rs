@@ -1,4 +1,10 @@
 //! Key lists of a policy: the rule for a key, and the warning about entries that never match.
+//!
+//! A key is denied, allowed or unlisted before the store is queried; the deny list takes
+//! precedence. Keys of a layer may be networks of a fixed prefix, and an entry that is longer than
+//! this prefix matches none of them, so it is an error of `verify` or is logged once for each
+//! version of the policy. Tests: `tests/contract/key_lists.rs`, `tests/contract/overlays.rs`
+//! (ends), `tests/key_lists.rs` (warnings).
 
 use crate::decision::Origin;
 use crate::error::ConfigError;

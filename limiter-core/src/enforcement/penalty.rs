@@ -1,4 +1,12 @@
 //! Penalties: counts denials, and reports until when a key is blocked.
+//!
+//! A penalty has two limits of its own: a counter of denials and a block (`policy/penalty.rs`).
+//! After a denial by the store, the counter of each limit that denied is charged, and if this
+//! triggers a block, the decision is changed to a blocked one.
+//!
+//! Invariant: a denial is counted only for limits that have no capacity for the call, and not for
+//! calls that a block denied. Tests: `tests/contract/penalties.rs`, `tests/penalties.rs`,
+//! `tests/penalty_agreement.rs`.
 
 use std::time::{Duration, Instant};
 

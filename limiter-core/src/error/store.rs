@@ -1,4 +1,9 @@
 //! Errors of a store.
+//!
+//! A caller needs the cause and whether the call may have been charged, and no type of the Redis
+//! client. `StoreError` is therefore opaque: a kind, a text, the error of the client as its source,
+//! and a flag for errors that occurred before anything was sent. Tests: `error/tests.rs`,
+//! `tests/faults.rs`.
 
 use std::error::Error;
 use std::fmt;

@@ -1,4 +1,9 @@
 //! The calls that a holder decided without the limiter, for the metrics and the usage.
+//!
+//! A holder of a token lease spends permits in its own process, so the limiter does not see these
+//! calls. The holder reports their numbers by outcome, and `Limiter::count_decisions` adds them to
+//! the counters of decisions. Permits are not charged here, because the renewal of the lease
+//! reports them. Tests: `tests/usage.rs`, `tests/metrics.rs` (`decisions_of_holders_are_counted`).
 
 use crate::decision::Origin;
 use crate::key::Key;

@@ -1,4 +1,11 @@
 //! Proportional policy changes in the memory store.
+//!
+//! The first decision, refund or charge of a key after the change converts its state in place,
+//! under the lock of its shard. The policy in force is chosen before the decision is dated, so the
+//! new quota never applies before the change. For calendar periods, the time of the change is
+//! converted to the clock of their states.
+//!
+//! Tests: `tests/contract/inheritance.rs`, `tests/contract/settlement.rs`, `settlement/tests.rs`.
 
 use smallvec::SmallVec;
 

@@ -1,4 +1,12 @@
 //! Escaping of key bytes, so that they can be parts of a name.
+//!
+//! Values of users and attackers become parts of Redis keys, which are joined with `|`, `{`, `}`
+//! and, within a key, colons. Each byte that could be read as such a separator, and each byte that
+//! is not visible ASCII, is written as `%XX`; a text above the maximum length is replaced by a
+//! hash.
+//!
+//! Invariant: different parts have different escaped texts, apart from collisions of the hash.
+//! Tests: `key/tests.rs`, `tests/contract/keys.rs`.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,4 +1,12 @@
 //! Names of Redis keys, composed of escaped parts.
+//!
+//! A name consists of the namespace, the algorithm, the policy and the hash tag in braces, which is
+//! the group or else the key, so that the limits of one decision are in one slot of a cluster. Keys
+//! that are not limits (replicas, usage, registry, reservations) have a form that no limit's name
+//! has.
+//!
+//! Invariant: different limits have different names. Replicas of other versions derive these names
+//! too, so their form is frozen. Tests: `key/tests.rs`, `tests/frozen/redis.rs`.
 
 use crate::key::{Key, escape_part};
 

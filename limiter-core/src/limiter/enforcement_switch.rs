@@ -2,7 +2,8 @@
 //! overlays in its registry, and its shutdown.
 //!
 //! One byte contains all three, so that a call of an open limiter without overlays compares it once
-//! with a constant. Tests: `tests/contract/shadow.rs`, `tests/contract/shutdown.rs`.
+//! with a constant. Tests: `tests/contract/enforcement.rs`, `tests/contract/failed_waits.rs`
+//! (shutdown), `tests/registry/overlays.rs`.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 

@@ -1,4 +1,9 @@
 //! Reads the usage that the processes of a namespace report.
+//!
+//! Each process adds its counts to one hash per minute in Redis (`redis/usage`). A reader keeps the
+//! version of each minute in a `UsageCursor`, so that a read returns only the minutes that have
+//! changed. Denied keys are sketches of each process, so a count is too high by at most the stated
+//! error. Tests: `tests/usage.rs`.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,12 @@
 //! The leases of named holders in this process.
+//!
+//! A table contains the record of each holder, with an epoch. A renewal under the recorded epoch
+//! ends the recorded lease and starts the next one on the level of the limit
+//! (`algorithm/leased_level/holder.rs`). A renewal under another epoch changes nothing and returns
+//! the record, so a repeated report is counted once.
+//!
+//! Invariant: the number of records is bounded; a full table drops only leases that have ended.
+//! Tests: `tests/holder_leases.rs`, which also compares the leases with those of Redis.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,12 @@
-//! The locks of shards: one for a decision on one limit, several in one order for a decision on
-//! several.
+//! The locks of shards for a decision on several limits.
+//!
+//! A decision on several limits charges all of them or none, so it locks all their shards at once,
+//! each shard once and in ascending order. `lock_all` accepts any number of limits. `lock_each`
+//! accepts a fixed number, for the fast step.
+//!
+//! Invariants: no two decisions wait for each other, and by the system clock no decision is dated
+//! before an earlier one in its shards. Tests: `memory/model.rs` under very many schedules,
+//! `memory/tests.rs`.
 
 use smallvec::SmallVec;
 

@@ -1,4 +1,11 @@
 //! Changes of one shard of the in-process store: insertion, removal and sweep of states.
+//!
+//! The states are in a vector, and an index contains the position of each identity. A removal moves
+//! the last state to the free position. A sweep therefore examines the states from the last to the
+//! first, and frees unused capacity at the end of each round.
+//!
+//! Invariant: the index contains the position of every state, and no other. Tests: below, against a
+//! map.
 
 use crate::algorithm::StepState;
 use crate::identity::Identity;

@@ -1,4 +1,8 @@
 //! Names and help texts of the metrics.
+//!
+//! A name is described to the recorder together with its first registration, so that a recorder
+//! which is installed late receives the help text too. Dashboards and alerts use the names, so they
+//! are frozen. Tests: `tests/frozen/metrics.rs`, `tests/operations.rs`.
 
 use metrics::{Recorder, Unit};
 

@@ -1,4 +1,7 @@
-//! Empty replacements of the metrics functions in a build without the feature.
+//! Empty replacements of the metrics functions in a build without the feature `metrics`.
+//!
+//! The functions have the signatures of those in `observe/recorded.rs`, so that callers contain no
+//! conditional code; the compiler removes the calls.
 
 use crate::decision::Origin;
 use crate::error::StoreErrorKind;

@@ -1,5 +1,10 @@
 //! The spans `limiter.decide`, `limiter.acquire`, `limiter.reserve` and `limiter.enter` with
-//! policy, outcome and origin. Never the key.
+//! policy, outcome and origin.
+//!
+//! A call that queries Redis or waits is polled within a span, which records the outcome when the
+//! call ends. Without a subscriber, a call costs one check.
+//!
+//! Invariant: a span never contains a key. Tests: `tests/spans.rs`.
 
 use std::pin::Pin;
 

@@ -1,5 +1,10 @@
-//! The two additional limits of a penalty: the block of a key, which is queried with each decision,
-//! and the count of denials.
+//! The two additional limits of a penalty: the block of a key, and the count of its denials.
+//!
+//! The block is a funnel that one cost fills. It is added to each request with a cost above zero
+//! and checked like the other limits, but the decision never charges it. The store charges the
+//! count after a denial, and the block when the count is full.
+//!
+//! Tests: `tests/contract/penalties.rs`, `tests/penalties.rs`, `tests/penalty_agreement.rs`.
 
 use smallvec::smallvec;
 

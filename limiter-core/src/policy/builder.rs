@@ -1,4 +1,11 @@
 //! Builders of policies and their validation.
+//!
+//! `PolicyBuilder` is generic over the parameters of an algorithm (`levels`, `windows`,
+//! `concurrency`) and contains the settings that all algorithms have. Setters parse their argument
+//! and store the first error, which `build` returns with the name of the policy.
+//!
+//! Invariant: an existing policy is valid: its numbers fit the exact arithmetic, and its settings
+//! suit its algorithm. Tests: `policy/builder/tests.rs`.
 
 mod levels;
 pub(crate) mod options;

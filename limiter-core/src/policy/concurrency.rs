@@ -1,4 +1,8 @@
 //! Parameters of a concurrency limit.
+//!
+//! The limit has a maximum number of held permits and the length of a lease, after which the permit
+//! of a crashed holder is available again. The maximum bounds the size of the set of leases in
+//! Redis, and leases are whole milliseconds. Tests: below, and `tests/contract/concurrency.rs`.
 
 use std::time::Duration;
 

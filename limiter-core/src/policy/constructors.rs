@@ -1,4 +1,9 @@
 //! The kinds of policies and their guarantees.
+//!
+//! Each constructor starts the builder of one algorithm and documents the bound on the permits that
+//! it admits in any time, its memory, and the effect of a changed policy on recorded usage. Tests
+//! of the bounds: `tests/properties.rs`, `tests/counter_error.rs`; of changes:
+//! `tests/contract/policies.rs`, `tests/contract/rollout.rs`.
 
 use crate::policy::{
     Algorithm, CounterWindowParams, FixedWindowParams, Funnel, LevelParams, Policy, PolicyBuilder,

@@ -1,4 +1,8 @@
 //! Enforcement of decisions: enforced, shadow, off.
+//!
+//! A policy and a limiter each have a mode, and the looser one applies; hence the order of the
+//! variants. A limiter reads its initial mode from the environment variable `LIMITER_ENFORCEMENT`
+//! unless its builder sets one. Tests: below, and `tests/contract/enforcement.rs`.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,10 @@
 //! Policy changes and the usage that limits keep across a change.
+//!
+//! A reset gives a policy a new generation, which is part of its identity, so that earlier usage is
+//! not found. A proportional change stores the previous numbers and the time of the change in the
+//! policy, and the first call for a limit converts its state. Both are data of the policy, so that
+//! all replicas with the policy apply them without coordination. Tests: below, and
+//! `tests/contract/inheritance.rs`.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -1,4 +1,8 @@
 //! Handling of denied calls.
+//!
+//! A value of a policy, which `admit`, annotated functions and layers apply (`check/admit.rs`). If
+//! several limits are decided together, `stricter` determines the handling. Tests: below, and
+//! `tests/contract/on_denial.rs`.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,11 @@
 //! Penalties: a key that is denied too often is blocked for a while.
+//!
+//! A penalty becomes two policies under the key of its own policy: an exact window that counts
+//! denials, and a funnel of one permit, which blocks the key until it has drained. The stores
+//! therefore need no further algorithm, and a block applies on every replica.
+//!
+//! Invariant: no policy of a user has the states of a penalty. Tests: below,
+//! `tests/contract/penalties.rs`, `tests/penalty_agreement.rs`.
 
 use std::fmt;
 use std::str::FromStr;

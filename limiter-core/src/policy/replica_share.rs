@@ -1,4 +1,10 @@
 //! The share of a policy that one of several replicas admits alone during an outage.
+//!
+//! A share is an equal part of the quota, rounded up to a whole permit so that each replica can
+//! admit a call, at an equal part of the rate (`redis/local_fallback.rs`).
+//!
+//! Invariant: the shares of all replicas exceed the quota by less than one permit each. Tests:
+//! below, and `tests/local_fallback.rs`.
 
 use crate::policy::{Algorithm, Concurrency, CounterWindow, FixedWindow, Funnel, SlidingWindow, TokenBucket};
 

@@ -1,4 +1,11 @@
 //! Trial values: other numbers of a policy, decided beside it.
+//!
+//! A trial shows the effect of a new quota before it is adopted. It is a policy with the numbers of
+//! the trial and with states of its own, and `enforcement/trial.rs` decides it together with each
+//! charged call until its end.
+//!
+//! Invariant: a trial never changes the result of a call. Tests: `tests/contract/trials.rs`,
+//! `tests/trials.rs`, `tests/entry_points.rs`.
 
 use std::sync::Arc;
 

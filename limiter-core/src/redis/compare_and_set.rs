@@ -1,4 +1,11 @@
-//! Compare-and-set of stored values.
+//! Compare-and-set of stored values, for conversions that no script computes.
+//!
+//! A read returns the stored value and the store time. A replacement sends the value that was read
+//! and the new one, in the fields of a lease request, and `lua/token_lease.lua` writes the new
+//! value only if the stored one is unchanged.
+//!
+//! Invariant: no concurrent change is overwritten, and a value of another layout or algorithm is an
+//! error and stays unchanged. Tests: `compare_and_set/tests.rs`.
 
 use bb8_redis::redis::Value;
 

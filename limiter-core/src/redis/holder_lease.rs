@@ -1,4 +1,10 @@
 //! The leases of named holders in Redis; the layout is documented in `lua/holder_lease.lua`.
+//!
+//! One call of the script reads the record of a holder, or renews it together with the level of the
+//! limit. A renewal names the epoch of the record, and the script renews no record of another
+//! epoch, so a repeated report is counted once. The reply contains the record after the call.
+//!
+//! Tests: `tests/holder_leases.rs`; `tests/frozen/redis.rs` (layout).
 
 use std::time::Duration;
 

@@ -1,4 +1,10 @@
 //! Log messages of an outage: one at its start for each failure mode, and one at its end.
+//!
+//! In an outage, each decision fails, and a message for each would fill the log. The first failure
+//! of each mode is logged with its cause. The outage ends with the first reply of Redis after ten
+//! seconds without a failure, so intermittent replies do not split it into several events.
+//!
+//! Tests: `tests/faults/outage_log.rs`.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;

@@ -1,5 +1,11 @@
-//! Test decisions at startup on unused keys, which detect missing permissions and read-only servers
-//! before the first call.
+//! Test decisions at startup, which detect missing permissions and read-only servers before the
+//! first call.
+//!
+//! A server reports a missing permission only when a script runs the command. The test decisions
+//! therefore run all commands of the decision script and of the refunds, on keys of their own,
+//! which they remove at the end. Replicas that start together use the same keys.
+//!
+//! Tests: `tests/permissions.rs`.
 
 use crate::algorithm::{Mode, UsageCorrection};
 use crate::error::{ConfigError, StoreError, StoreErrorKind};

@@ -1,4 +1,11 @@
 //! Detached reservations in Redis; the layout is documented in `lua/reservation.lua`.
+//!
+//! Any node may settle a reservation, so Redis keeps its charges under the digest of its id until
+//! they expire. A settlement first claims the record: the script marks it as settled and returns
+//! the charges, and the caller then changes the limits.
+//!
+//! Invariant: one caller at most claims a record. Tests: `tests/detached.rs`,
+//! `tests/contract/detached.rs`; `tests/frozen/redis.rs` (layout).
 
 use std::time::Duration;
 

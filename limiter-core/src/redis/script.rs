@@ -1,5 +1,12 @@
-//! The scripts and their calls: by hash, and by source if the server does not have the script. A
-//! call can also be a single command, so that it needs fewer permissions.
+//! The scripts and their calls.
+//!
+//! Each script is composed of Lua files at compile time and called by its hash, or by its source if
+//! the server does not have it. A call across slots declares one key and passes all keys as
+//! arguments. A call can also be a single command, so that it needs fewer permissions.
+//!
+//! Invariant: a call by source follows only a reply that the script is unknown, which proves that
+//! nothing was executed. Tests: `tests/scripts/servers.rs`, `tests/cluster_batches.rs`,
+//! `tests/permissions.rs`.
 
 pub(crate) mod reply;
 pub(crate) mod wire;

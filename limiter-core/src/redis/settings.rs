@@ -1,4 +1,10 @@
 //! The location of Redis, and the settings of its connections, caches and fallback.
+//!
+//! A deployment is converted to a route without a connection to a server. The conversion rejects
+//! invalid URLs, and certificates that no connection would use. The debug output contains no
+//! credentials.
+//!
+//! Tests: `tests/connections.rs`, `tests/tls.rs`, `tests/secrets.rs`.
 
 use std::fmt;
 use std::num::NonZeroU32;

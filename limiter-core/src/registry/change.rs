@@ -1,4 +1,11 @@
 //! Policy changes that define the conversion of the recorded usage.
+//!
+//! `change` replaces a policy and stores the conversion in it: a higher generation for a reset, the
+//! previous numbers for a proportional change (`policy/inheritance.rs`).
+//!
+//! Invariant: the generation of a name never decreases, so that usage from before a reset does not
+//! count again, even if the name was removed meanwhile (`retired_generations`). Tests:
+//! `tests/registry.rs`, `tests/contract/inheritance.rs`.
 
 use crate::error::ConfigError;
 use crate::policy::Inheritance;

@@ -1,4 +1,9 @@
 //! One policy of a registry, with the apps to which it applies.
+//!
+//! An entry adds to a policy the settings that only the registry and its users need: the apps, an
+//! end, the names of the key parts, the rate type of limiter-redisson, and notes. Entries are
+//! immutable; a source replaces an entry as a whole. Tests: `tests/registry.rs`,
+//! `tests/registry/properties.rs`.
 
 use std::time::Duration;
 

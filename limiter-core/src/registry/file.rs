@@ -1,4 +1,10 @@
 //! Reads policies from a file and polls it for changes.
+//!
+//! A task reads the file every second by its path, so the file or a symbolic link in the path (a
+//! config map) may be replaced. A changed content is adopted if a second read after 0.1 s returns
+//! the same bytes, since a writer may write it in several steps.
+//!
+//! Invariant: an invalid or missing file changes no policy. Tests: `tests/registry/file.rs`.
 
 use std::fs::File;
 use std::io;

@@ -1,4 +1,10 @@
 //! Overrides: quotas of single keys.
+//!
+//! An override replaces the numbers of a policy for one key, for example for one customer, until
+//! its end. All other settings are those of the registry's policy, so a change of the policy
+//! applies to its overrides too. The number of overrides that code sets is bounded; expired ones
+//! are removed first. Tests: `tests/registry.rs`, `tests/contract/named.rs`,
+//! `tests/registry/file.rs`.
 
 use std::fmt;
 use std::sync::Arc;

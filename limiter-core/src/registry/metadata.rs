@@ -1,4 +1,7 @@
 //! Metadata of a policy: author, times and a comment.
+//!
+//! Programs that manage a registry show them and write them to its text. They are no part of the
+//! policy, so they change no decision. Tests: `tests/registry/text.rs`.
 
 use crate::units::Timestamp;
 

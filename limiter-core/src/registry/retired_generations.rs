@@ -1,4 +1,9 @@
 //! Generations of policies that were removed from the registry.
+//!
+//! A name that is removed after a reset and added again must not find usage from before the reset.
+//! The table stores the last generation of each such name while that usage may count. Expired
+//! entries are removed each time the table doubles, so its size is at most twice the number of
+//! active names or 64. Tests: below, `registry/sources/tests.rs`, `tests/registry.rs`.
 
 use std::collections::HashMap;
 

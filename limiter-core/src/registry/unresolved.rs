@@ -1,4 +1,9 @@
 //! Counts calls without a configured policy, and logs each name at most once a minute.
+//!
+//! A misspelled name leaves calls without a limit, so it must be visible, but a busy program must
+//! not flood its log. The first 256 names have an interval each, and all further names share one,
+//! which bounds the memory of a program that computes names from its input. Tests: below, and
+//! `tests/registry.rs`.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

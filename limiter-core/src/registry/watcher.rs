@@ -1,4 +1,9 @@
 //! Parts of the tasks that follow a source: a weak registry, the last error, the task handle.
+//!
+//! The tasks of files and of Redis hold the registry weakly, so that they end when its last owner
+//! drops it. `LastError` stores the current error for callers and reports whether it is a new one,
+//! so that a repeated error is logged once. Large texts are parsed on a blocking thread. Tests:
+//! `tests/registry/file.rs`, `tests/registry_redis/edits.rs`.
 
 use std::error::Error as _;
 use std::fmt;

@@ -1,4 +1,10 @@
 //! A request that outlives its caller.
+//!
+//! The wait queue queries the store for a waiter whose future may have been dropped, so a ticket
+//! owns a copy of the request without borrowed data. The copies are compared to query once for
+//! several waiters with equal costs, and a waiting request is converted to the policies of a later
+//! call. Limits that are blocks of penalties have no cost of their own and are left out where costs
+//! are compared or converted. Tests: `wait_queue/tests.rs`, `tests/contract/waiting.rs`.
 
 use smallvec::SmallVec;
 

@@ -1,4 +1,8 @@
 //! Converts a rejection into an axum response.
+//!
+//! A handler can return `Rejection` as its error: the response has the status of `http_status`, a
+//! problem document as its body, and `Retry-After` if the retry time is known. The rejection is
+//! kept in the extensions, so that an outer layer can log it. Tests: below.
 
 use axum_core::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};

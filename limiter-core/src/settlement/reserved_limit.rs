@@ -1,4 +1,13 @@
 //! One limit of a reservation: its charge and its settlement.
+//!
+//! The settlement may follow a policy change or run on another node. The limit therefore keeps the
+//! policy and the time of the decision, the estimate, and the time at which the usage at the
+//! decision is fully refilled. The difference to the actual cost is a refund or an unconditional
+//! charge.
+//!
+//! Invariant: nothing is refunded if nothing was charged, or if the units of the estimate are
+//! unknown after several proportional changes. Tests: `tests/contract/settlement.rs`,
+//! `tests/reservations.rs`, `settlement/tests.rs`.
 
 use std::time::Duration;
 

@@ -1,4 +1,10 @@
 //! Clocks: the system clock and a manual clock for tests.
+//!
+//! Decisions need a time that never steps back, so the system clock is read once in each process
+//! and advanced by the monotonic clock. Calendar periods use the current setting of the system
+//! clock. A manual clock moves only on request and wakes the waiters whose time has come.
+//!
+//! Tests: `tests/contract/time.rs`, `memory/tests.rs`, `tests/paused_time.rs`.
 
 mod tsc;
 

@@ -1,4 +1,10 @@
 //! The cost of the calls that wait in a queue before another call.
+//!
+//! The store does not know the waiters, so `retry_after` must include their permits. The backlog
+//! sums their costs under one limit. It returns a cost to query in place of the call's own, and the
+//! time beyond it, because no store accepts a query above the quota.
+//!
+//! Tests: `waiting/backlog/tests.rs`, with the maximum error of the estimate for each algorithm.
 
 use crate::policy::{Algorithm, CounterWindow, FixedWindow, Funnel, Policy, SlidingWindow, TokenBucket};
 

@@ -1,4 +1,11 @@
 //! A store query in flight for a queue, and the distribution of its results.
+//!
+//! Grants go to the waiters that are first when the reply arrives, so a cancelled waiter does not
+//! lose its grant. A denial is ignored if permits were refunded since the query started, or if the
+//! queue has given the query up as lost. When the query is dropped, the queue queries again.
+//!
+//! Invariant: each grant goes to one waiter or is returned for a refund. Tests:
+//! `wait_queue/tests.rs`, `wait_queue/model.rs`, `tests/waiting.rs`.
 
 use std::sync::Arc;
 

@@ -1,4 +1,11 @@
 //! The ticket of a waiter, and its state in the queue.
+//!
+//! A waiter reads its state after each notification: it has its result, is behind others, waits for
+//! a query in flight or for the time of the next one, or must query. The query of the first waiter
+//! also serves up to `MAX_RUN - 1` waiters behind it with the same request.
+//!
+//! Invariant: a waiter that leaves passes an unused grant to the next waiter or returns it. Tests:
+//! `wait_queue/tests.rs`, `wait_queue/model.rs`, `tests/waiting.rs`.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,4 +1,10 @@
 //! Parses an `impl` block; the bodies of its methods stay raw tokens.
+//!
+//! `syn` rejects a block with one unfinished body, and an editor then completes nothing in the
+//! block. The head is therefore parsed with an empty body, methods are parsed as `Func`, and any
+//! other item is the tokens up to its semicolon, or to the braces of a macro or function.
+//!
+//! Invariant: tokens of items that are not methods are unchanged. Tests: below.
 
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 use quote::{ToTokens, quote};

@@ -1,4 +1,12 @@
-//! Checks one attribute.
+//! Checks one attribute and combines its arguments to a `Limit`.
+//!
+//! Each argument is read on its own before the first early return, so that the errors of all of
+//! them are reported. Then the arguments are compared with each other: a literal `need` with the
+//! quota, and the arguments of a limit with a `policy` that defines them.
+//!
+//! The name of the policy must not be shared by accident: a method needs a `name`, `group` or
+//! `policy`, because the attribute does not see its type. Tests: `tests/ui/fail`
+//! (`method_without_name.rs`, `need_*.rs`, `policy_and_name.rs`), `tests/behaviour/named.rs`.
 
 use proc_macro2::TokenStream;
 use quote::ToTokens;

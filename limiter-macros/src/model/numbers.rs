@@ -1,4 +1,12 @@
 //! The algorithm of an attribute and its numbers.
+//!
+//! The kind of the attribute selects the algorithm, whose required numbers are read as literals or
+//! kept as expressions. A number with a period and a rate in text form become one exact fraction;
+//! an expression without a period can also be a `Rate`. A policy whose numbers are all constant is
+//! built once.
+//!
+//! Tests: `tests/ui/fail` (`rate_*.rs`, `capacity_*.rs`, `max_*.rs`), `tests/behaviour/plain.rs`,
+//! `tests/compiles/arguments.rs`.
 
 use syn::spanned::Spanned;
 use syn::{Expr, Path};

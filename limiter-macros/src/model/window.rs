@@ -1,4 +1,11 @@
-//! The three kinds of windows.
+//! The three kinds of windows: exact, counter and fixed.
+//!
+//! The kinds have different bounds of limit and length, which are checked for literals: an exact
+//! window stores each permit, so one with more than 10,000 needs an explicit `kind = exact`. Months
+//! and `align` are for fixed windows only, since the other kinds do not start at calendar times.
+//!
+//! Invariant: an offset in `align` is accepted exactly if limiter-core parses it. Tests: below,
+//! `tests/ui/fail` (`window_*.rs`), `tests/behaviour/windows.rs`.
 
 use proc_macro2::Span;
 use syn::spanned::Spanned;

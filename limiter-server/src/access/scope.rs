@@ -1,4 +1,12 @@
 //! Scopes: an action on a pattern of domains, policies or apps.
+//!
+//! A client has a list of scopes, and each permits one action on the targets of its pattern: an
+//! exact name, or a prefix with `*`. The scope `check` includes `peek`; no other action includes
+//! another one.
+//!
+//! Invariants: a scope of apps permits a policy only if it matches all apps of the policy, and
+//! never a policy of all apps; a target without a name matches `*` only. Tests: below, and
+//! `tests/access.rs`.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,11 @@
 //! Bearer tokens: 256 random bits, of which the server keeps the SHA-256.
+//!
+//! The hash needs no salt and no slow function, because the secret has the entropy of a key. Tables
+//! find a token by the first eight bytes of its hash. The use of a token is a mark that clones
+//! share, and a marked token is not written again.
+//!
+//! Invariants: hashes are compared in constant time, and no `Debug` form shows a secret. Tests:
+//! below, `tests/access.rs`, `tests/issued_tokens.rs`.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,9 @@
-//! The effect of a change of a policy: differences of the text, sentences, and warnings. Pure.
+//! The effect of a change of a policy: differences of the text, sentences, warnings and numbers.
+//!
+//! `preview` compares the texts only. `preview_in_numbers` adds the computation of `effect` under a
+//! manual clock, which is ready at the first poll and needs no runtime; only the next resets depend
+//! on the current time. No store is read, and the metrics of the process do not count the computed
+//! decisions. Tests: below, and `tests/pages/preview.rs`.
 
 mod effect;
 mod rules;

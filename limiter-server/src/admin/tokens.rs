@@ -1,4 +1,10 @@
 //! Issues tokens of a namespace: for the API, and for commands on the database.
+//!
+//! A token has a name, scopes and an end. A rotation issues a token with equal scopes and lifetime,
+//! and ends the previous one after an overlap.
+//!
+//! Invariant: a scope of the admin API never exceeds the roles of the user that issues or rotates
+//! the token. Tests: `tests/admin_api.rs`, `tests/issued_tokens.rs`, `tests/policy_command.rs`.
 
 use crate::access::Scope;
 use crate::admin::auth::{TOKEN_PREFIX, is_user_name, parse_admin_scope};

@@ -1,4 +1,10 @@
 //! `limiter-server check`: validates a policy file for CI.
+//!
+//! Errors are those of the server, because the file is read by the same function. The command also
+//! warns of a file without policies and of rules with the patterns of an earlier rule, and notes
+//! the limits that one request can have but that are not decided atomically, by domain.
+//!
+//! Warnings and notes do not change the exit code. Tests: `tests/commands.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -1,4 +1,11 @@
 //! `limiter-server policy`: applies policy files to the database, prints and restores policies.
+//!
+//! `apply` and `diff` compute one list of changes (`plan.rs`), and `apply` saves it as one batch.
+//! The commands use the database directly, so a running server is not necessary; it reads the
+//! change from the database.
+//!
+//! Invariants: a batch is saved completely or not at all; a dry run saves nothing and does not
+//! create a database; an exported file applies without changes. Tests: `tests/policy_command.rs`.
 
 mod plan;
 

@@ -1,4 +1,10 @@
 //! `limiter-server replay`: the decisions of policies for recorded traffic.
+//!
+//! The command converts its arguments to `ReplayOptions`, runs the replay of `crate::replay`, and
+//! writes the report as text, JSON or HTML. A progress bar is shown on standard error if that is a
+//! terminal, so that the output can be redirected.
+//!
+//! Tests: below for the line of progress, `tests/replay/command.rs`, `tests/replay/progress.rs`.
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;

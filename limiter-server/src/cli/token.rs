@@ -1,4 +1,11 @@
 //! `limiter-server token`: bearer tokens of the settings file and of the database.
+//!
+//! `new` creates a token for the settings file and needs no database. The other commands list and
+//! change the tokens in the database with all permissions, because access to the database permits
+//! everything.
+//!
+//! Invariants: a secret is printed once and stored only as a hash; none of the commands creates a
+//! database. Tests: `tests/policy_command.rs`, `tests/account_commands.rs`.
 
 use std::time::SystemTime;
 

@@ -1,4 +1,11 @@
 //! `limiter-server user`: users of the admin part.
+//!
+//! A forgotten password must be replaceable without a session or a running server, so the commands
+//! change the users in the database directly. The password comes from standard input, so that it is
+//! in no argument list and in no history of a shell.
+//!
+//! Only `add` creates an absent database. Tests: `tests/policy_command.rs`,
+//! `tests/account_commands.rs`, `tests/control_plane/commands.rs` for names.
 
 use std::io::Read as _;
 

@@ -1,4 +1,8 @@
 //! The content of the database: apps, users, policies with their history, and a day of usage.
+//!
+//! `fill` saves the content by the functions of the store that the server uses, in the order of
+//! time, so that revisions, the audit and the outbox are consistent. All times are relative to the
+//! start. Tests: below, and `tests/demo.rs`.
 
 mod day;
 mod edits;

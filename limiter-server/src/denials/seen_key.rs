@@ -1,4 +1,10 @@
 //! A denied or full key, as the gateway or the library processes saw it.
+//!
+//! The gateway reports keys as it shows them; library processes report escaped keys for each
+//! minute. Both become one type: `read_library` unescapes the parts, and sums the minutes of each
+//! policy, key and app. The circumstances of the last denial are those of its latest minute.
+//!
+//! Tests: below, and `tests/denials.rs`.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,11 @@
 //! The gRPC listener: the rate limit service, the quota service, health and reflection.
+//!
+//! Calls of the rate limit service go directly to their handler, because axum's router boxes each
+//! request several times. The router serves all other paths. A task copies the readiness of the
+//! gateway to the health of each service. At the end it also ends the streams that follow the
+//! health, which would delay the shutdown.
+//!
+//! Tests: `tests/rate_limit_service.rs`, `tests/grpcio.rs`, `tests/lifecycle.rs`.
 
 use std::convert::Infallible;
 use std::task::{Context, Poll};

@@ -1,6 +1,11 @@
 //! The HTTP listener: decisions as JSON, health, readiness and metrics.
 //!
-//! Tests: `tests/http_api.rs`.
+//! `endpoints` lists the handlers of the JSON interface once: `Routes` finds them by a comparison
+//! of the path, and the router has them for other methods and for the OpenAPI document. `/healthz`,
+//! `/readyz` and `/readyz/gateway` have no access check. `/metrics` and `/openapi.json` require an
+//! allowed `Host`, and the JSON interface all checks of `guard`.
+//!
+//! Tests: `tests/http_api.rs`, `tests/openapi.rs`, `tests/serve.rs`.
 
 mod access;
 mod body;

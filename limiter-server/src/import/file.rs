@@ -1,4 +1,8 @@
-//! The configuration file of envoyproxy/ratelimit.
+//! The types of the configuration file of envoyproxy/ratelimit, as YAML.
+//!
+//! A file is one domain with a tree of descriptors. An unknown field is an error that names its
+//! position; fields without a counterpart are read, so that the import can warn of them. Tests:
+//! `import/tests.rs`.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;

@@ -1,4 +1,11 @@
 //! HTTP/1 and HTTP/2 on the connections of a listener.
+//!
+//! Each connection is a task with the limits of the listener: headers, concurrent streams, pings of
+//! idle HTTP/2 peers, and the time for which a peer may leave a response unread. At the end, the
+//! listener closes, connections that have arrived are served, and each connection finishes the
+//! requests in flight.
+//!
+//! Tests: `tests/listeners.rs`, `tests/attacks.rs`, `tests/lifecycle.rs`.
 
 use std::convert::Infallible;
 use std::pin::pin;

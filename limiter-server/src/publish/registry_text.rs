@@ -1,4 +1,11 @@
 //! Conversions between documents and the text of a registry.
+//!
+//! The publisher compares the documents in SQL with the registry in Redis by their contents, and
+//! writes documents of one to the other. An ended policy has no content, as a deleted document, so
+//! that a tombstone and an absent policy are equal. The first line of a published text names the
+//! newest change of the database, by which a restored copy is recognized.
+//!
+//! Tests: below, `tests/publish.rs`, `tests/restored_database.rs`.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,11 @@
 //! Lines of plain, gzip and zstd files, with a bound on their length.
+//!
+//! The first bytes of a file select the decompression, so names of files do not matter, and
+//! standard input can be compressed. Bytes are counted before decompression, for the progress.
+//!
+//! Invariants: memory is bounded by the longest permitted line, since the rest of a longer one is
+//! skipped; a truncated compressed file is an error and not an end. Tests: below, and
+//! `tests/replay/input.rs`.
 
 use std::cell::Cell;
 use std::fs::File;

@@ -1,4 +1,10 @@
 //! One JSON object per line. A dot in a field name selects a field of a nested object.
+//!
+//! A replay reads few fields of each line, so a visitor of `serde` stores these into reused buffers
+//! and skips all other values; no tree of values is built. The names that lead to an object form a
+//! linked list on the stack. Of a list the first element is read, and null is an absent field.
+//!
+//! A line that is not exactly one object is an error. Tests: below.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,4 +1,10 @@
 //! The format logfmt: `key=value key="value with \"quotes\""`.
+//!
+//! A line is a sequence of pairs separated by spaces; a key without a value is skipped. Only the
+//! configured fields are copied, into reused buffers.
+//!
+//! A line without `=`, or with an unclosed quote, is an error. Text in quotes is never read as a
+//! pair. Tests: below.
 
 use crate::replay::line::{FieldNames, FieldValue, FieldValues};
 use crate::replay::problems::{LineProblem, ProblemKind};

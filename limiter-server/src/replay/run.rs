@@ -1,4 +1,12 @@
 //! Runs a replay: reads calls in the order of their times, decides them and counts the results.
+//!
+//! One pass over the merged calls serves all results: the policies of the file, those of a second
+//! file for comparison, and the suggestion. Logs can thus be larger than memory, and standard input
+//! can be replayed.
+//!
+//! Invariant: both files decide the same calls in one order, so each difference is due to the
+//! policies. Tests: `tests/replay/command.rs`, `tests/replay/agreement.rs`,
+//! `tests/replay_scale.rs`.
 
 use std::path::Path;
 use std::rc::Rc;

@@ -1,4 +1,11 @@
 //! One file of calls: its lines, parsed, in the order of their times.
+//!
+//! Unless the format is configured, it is detected for each line until one line is in the detected
+//! format. A line without a time, a key or a valid cost is counted as a problem and skipped; a file
+//! that cannot be read, or a field that the format lacks, ends the replay.
+//!
+//! Invariant: times of the calls do not decrease, which `timeline.rs` ensures and the merge of
+//! files requires. Tests: `tests/replay/input.rs`.
 
 use std::path::Path;
 

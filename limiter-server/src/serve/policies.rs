@@ -1,4 +1,10 @@
 //! The policies of the process: a file that is followed, the example, and the registry in Redis.
+//!
+//! A process with Redis or a database starts with the policies of its cache, if there is one. It is
+//! ready after the first reply of Redis, also if Redis has no registry.
+//!
+//! Invariant: a file with errors changes nothing, and a Redis without a registry does not end
+//! policies of the cache. Tests: `tests/serve.rs`, `tests/lifecycle.rs`, `tests/state_dir.rs`.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

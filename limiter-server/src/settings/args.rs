@@ -1,4 +1,12 @@
-//! The flags of `serve`, each with its environment variable.
+//! The flags of `serve`, each with its environment variable, and their conversion to settings.
+//!
+//! `ServeArgs::or` adds the values of the file for absent flags. The other methods apply defaults
+//! and reject values that contradict each other. A listener that other machines can reach needs
+//! configured clients, unless `allow_unauthenticated` is set. A password on the command line causes
+//! a warning.
+//!
+//! Tests: `tests/serve.rs`, and `listener_for_other_machines_keeps_its_clients` in
+//! `tests/access.rs`.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,4 +1,12 @@
 //! The settings of the control plane: database, admin listener, role of the process.
+//!
+//! A process with a database has a control plane; the role `admin` requires one. A database on the
+//! command line replaces that of the file, by URL or by file of the URL. Tables without a flag
+//! (retention, webhook, namespaces) come from the file alone. `Debug` shows no URL, which can
+//! contain a password.
+//!
+//! Tests: `tests/state_dir.rs`, `tests/control_plane/namespaces.rs`,
+//! `tests/control_plane/proxy_sign_in.rs`.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

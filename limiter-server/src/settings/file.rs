@@ -1,4 +1,11 @@
 //! The settings file, `limiter-server.toml`.
+//!
+//! The file has a field for each flag except `--config` and `--example`, and the tables without a
+//! flag: clients, namespaces, retention and the webhook. It is optional at its default path, and
+//! required at the path of `--config`. An unknown setting is an error, so that a misspelled one is
+//! not ignored. `find` returns the text as well, from which changed tokens are recognized.
+//!
+//! Tests: `tests/serve.rs`, and `edited_tokens_apply_without_a_restart` in `tests/access.rs`.
 
 use std::collections::BTreeMap;
 use std::fs;

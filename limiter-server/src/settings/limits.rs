@@ -1,4 +1,8 @@
 //! The limits of the listeners, which bound the memory and the time of each client.
+//!
+//! `ListenerLimits` has the resolved limits with their defaults, and `LimitArgs` the flags and the
+//! table `[limits]`. Zero is rejected, and headers have at least the 8 KiB that the HTTP library
+//! buffers. Tests of the limits in force: `tests/attacks.rs`, `tests/resp.rs`.
 
 use std::time::Duration;
 

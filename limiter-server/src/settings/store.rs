@@ -1,4 +1,10 @@
-//! The settings of the store.
+//! The settings of the store: limits in the process, or one deployment of Redis.
+//!
+//! A deployment is one server, a cluster or sentinels, and its URLs are settings or the content of
+//! a file. More than one deployment is an error. A deployment on the command line replaces the URLs
+//! of the settings file; the namespace and the name of the primary are still read from the file.
+//!
+//! Tests: below, `tests/redis_deployments.rs`, `tests/control_plane/namespaces.rs`.
 
 use std::path::{Path, PathBuf};
 

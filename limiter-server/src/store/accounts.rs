@@ -1,4 +1,11 @@
 //! Users, their sessions, and the link of the first run. Sessions and links are stored as hashes.
+//!
+//! Invariants: one enabled administrator remains, under a lock of the administrators; a changed
+//! password and a disabled or removed user end the sessions of the user; a removed user has no
+//! grants and no valid tokens; a link of the first run works once, and only without users.
+//!
+//! Tests: `users_sessions_and_setup` and `last_admin_remains` in `tests/support/store_suite.rs`,
+//! `tests/issued_tokens.rs`.
 
 use crate::store::sql::{SqlRow, SqlTransaction, binds};
 use crate::store::{Store, StoreError, audit};

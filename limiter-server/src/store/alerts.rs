@@ -1,4 +1,10 @@
-//! Conditions that an administrator must know.
+//! Conditions that an administrator must know, such as a registry that went back.
+//!
+//! An alert stays until an administrator clears it, which the audit records. An alert of equal
+//! namespace, kind and detail is not raised again before that, so that a condition that is found
+//! repeatedly adds one row.
+//!
+//! Test: `alerts_are_raised_once` in `tests/support/store_suite.rs`.
 
 use crate::store::sql::{SqlRow, SqlTransaction, binds};
 use crate::store::{Store, StoreError, audit};

@@ -1,4 +1,12 @@
-//! The record of all changes. Rows are added and never changed.
+//! The record of all changes.
+//!
+//! A change adds its entry in its own transaction, so that both are saved or neither. The number of
+//! the newest entry identifies the state of the database for publication. The entry is also written
+//! as a line of JSON after the commit (`audit_lines`).
+//!
+//! Invariant: rows are never changed; only `retention` removes rows, and never the newest one.
+//! Tests: `save_writes_revision_audit_and_outbox` in `tests/support/store_suite.rs`, and
+//! `tests/control_plane/retention.rs`.
 
 use serde_json::{Value, json};
 

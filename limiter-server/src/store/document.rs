@@ -1,4 +1,11 @@
 //! Versioned documents: policies, and the rules and the overlays of a namespace.
+//!
+//! A document has two numbers: its newest revision, and the revision in force. They differ between
+//! a save and its publication, and `DocumentState` states the reason. A deleted document keeps its
+//! row, so that the numbers of its revisions continue when its name is used again.
+//!
+//! Tests: `deleted_document_can_be_created_again` and `confirmation_clears_the_outbox` in
+//! `tests/support/store_suite.rs`.
 
 use crate::policy_text::{PolicyText, TextError};
 use crate::store::sql::SqlRow;

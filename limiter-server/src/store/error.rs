@@ -1,4 +1,11 @@
-//! Errors of the database.
+//! Errors of the database, in the classes that callers distinguish.
+//!
+//! A caller must know whether a repetition can succeed and whether a change may have been saved.
+//! The codes of SQLite, PostgreSQL, MySQL and MariaDB are mapped to both properties:
+//! `is_unavailable` and `is_unconfirmed`.
+//!
+//! The text of the driver is in `source`, and a message states what to do. Tests:
+//! `tests/control_plane/stalled_database.rs`, `tests/store.rs`.
 
 use std::fmt;
 

@@ -1,4 +1,10 @@
 //! Apps with their bounds, and the roles of users and groups.
+//!
+//! A grant is a role of a user or of a group in one app, or with `*` in all apps of the namespace.
+//! A change of a grant or of an app and its audit entry are one transaction.
+//!
+//! Invariant: a user or group has at most one role in an app. Test: `grants_are_replaced` in
+//! `tests/support/store_suite.rs`.
 
 use crate::store::sql::{SqlRow, binds};
 use crate::store::{Store, StoreError, audit};

@@ -1,4 +1,11 @@
 //! Changes that wait for the approval of an owner.
+//!
+//! A proposal states the revision that its author read and the whole text. An approval decides the
+//! proposal and saves the text in one transaction, so it conflicts if the policy has changed since.
+//!
+//! Invariant: a proposal is decided once, which the condition `state = 'open'` of the update
+//! ensures. Tests: `proposal_is_decided_once` in `tests/support/store_suite.rs`, and
+//! `tests/control_plane/proposals.rs`.
 
 use crate::store::document::{read_apps, write_apps};
 use crate::store::save::save_in;

@@ -1,5 +1,14 @@
-//! The state of the publication to the registry in force: the outbox, confirmations, and imports
-//! of changes from outside.
+//! The state of the publication to the registry in force: the outbox, confirmations, and imports of
+//! changes from outside.
+//!
+//! A save adds an outbox row, and the publisher confirms documents by the number of their revision
+//! in force. An import saves the documents of another program as published revisions; a saved
+//! version that is not in force becomes a conflict.
+//!
+//! Invariants: a confirmed revision of the registry never decreases, and of the nodes that import
+//! one change, one succeeds. Tests: `confirmation_clears_the_outbox` and
+//! `import_puts_pending_edit_into_conflict` in `tests/support/store_suite.rs`, and
+//! `tests/publish.rs`.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,11 @@
 //! Bearer tokens of programs, as hashes.
+//!
+//! A token is valid until its end or its revocation, which can be in the future after a rotation.
+//! Tokens of a restored database are suspended, because they may include revoked ones, until an
+//! administrator confirms them. Each change and its audit entry are one transaction.
+//!
+//! Tests: `tokens_are_revoked_rotated_and_distrusted` in `tests/support/store_suite.rs`, and
+//! `tests/issued_tokens.rs`.
 
 use crate::store::sql::{SqlRow, binds};
 use crate::store::{Store, StoreError, audit};

@@ -1,5 +1,11 @@
-//! One HTTP/1.1 request to the receiver, on a connection of its own. Redirects are answers like any
-//! other and are not followed.
+//! One HTTP/1.1 request to the receiver of events, on a connection of its own.
+//!
+//! A status 2xx confirms the event. 5xx, 429, a failed connection, and a request without a response
+//! within `TIMEOUT` are temporary. Every other status refuses the event; redirects are among them,
+//! since they are not followed. Neither errors nor `Debug` contain the URL, which can contain a
+//! secret.
+//!
+//! Tests: `tests/control_plane/webhook.rs`.
 
 use std::fmt;
 use std::sync::Arc;

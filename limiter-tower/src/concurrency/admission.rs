@@ -1,5 +1,12 @@
 //! Admits requests to a concurrency limit: resolves the policy, takes the permit, and prepares the
 //! response.
+//!
+//! A request that needs neither a wait nor a query to Redis is decided by `try_admit` in the call
+//! of the service. `pending` decides the others in a boxed future that waits for a permit.
+//!
+//! Invariants: a request has exactly one concurrency policy, or none if the limiter allows that;
+//! and it waits no longer than the policy, the layer and its own timeout allow. Tests:
+//! `tests/load/in_flight.rs`, `tests/load/max_wait.rs`.
 
 use std::sync::Arc;
 use std::task::Poll;

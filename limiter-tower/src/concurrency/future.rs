@@ -1,5 +1,13 @@
 //! The future of a concurrency-limited request: admits the request, calls the inner service, and
 //! moves the permit into the response's body.
+//!
+//! The request is in flight until its response body ends, so a response with a body takes the
+//! permit with it. If the call fails or the body is already at its end, the future first waits for
+//! the release of the permit, so that a sequential client is not denied by its own previous
+//! request.
+//!
+//! Invariant: a permit is never leaked, also if the future or the body is dropped. Tests:
+//! `tests/load/bodies.rs`, `tests/load/sequential.rs`, `tests/load/random_cancellation.rs`.
 
 use std::fmt;
 use std::mem;

@@ -1,4 +1,11 @@
-//! The layer: the concurrency limit and the key of its requests.
+//! `ConcurrencyLimitLayer`: the configuration of a concurrency limit around a service.
+//!
+//! Settings are collected in one `AdmissionConfig`, which is copied on write and shared by the
+//! services of the layer. As in `RateLimitLayer`, the key is a type parameter, so a layer without a
+//! key does not compile.
+//!
+//! Errors in the configuration are returned by `verify`, or else logged when the layer wraps a
+//! service. Tests: `tests/load/in_flight.rs`, `tests/verify.rs`, `tests/layers.rs`.
 
 use std::fmt;
 use std::sync::Arc;

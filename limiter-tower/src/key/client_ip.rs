@@ -1,4 +1,13 @@
-//! The client's address behind proxies as the key.
+//! The address of the client behind proxies as the key.
+//!
+//! A client can write any address into a forwarding header, so an element that a client wrote must
+//! not become the key. The extractor passes the elements of the configured header, the nearest
+//! first, to `TrustedProxies`, which returns the address that the farthest trusted proxy reports. A
+//! request without a usable address has the key of its peer, unless another fallback is set.
+//!
+//! Invariant: with correctly configured trust, a client can neither choose its key nor use the key
+//! of another client. Tests: `spoofing_tests.rs`, and `tests/contract/hostile.rs` for hostile
+//! lists.
 
 use std::fmt::Display;
 use std::net::IpAddr;

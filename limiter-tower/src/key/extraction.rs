@@ -1,4 +1,11 @@
 //! The results of key extractors, and the conversions from closures' results.
+//!
+//! Closures return keys, options, results or pending keys, but a layer handles one type:
+//! `Extraction`. A pending key is a boxed future that the future of the layer polls, and a
+//! rejection contains the status and message, or the complete response, for the client.
+//!
+//! Invariant: an absent key is a rejection with 400 and never an unlimited request. Tests:
+//! `tests/http/keys.rs`, `tests/decisions/pending_keys.rs`.
 
 use std::borrow::Cow;
 use std::fmt;

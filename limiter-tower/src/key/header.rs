@@ -1,4 +1,11 @@
-//! A header's value as the key.
+//! The value of a header, or of a metadata entry of gRPC, as the key.
+//!
+//! The extractor borrows the value from the request, without surrounding blanks. An empty value
+//! counts as an absent one, which is rejected with 400 by default.
+//!
+//! Invariants: a request that repeats the header is always rejected, since two components could use
+//! different values of it; and blanks around a value never yield another key. Tests: below, and
+//! `tests/contract/hostile.rs`.
 
 use std::fmt::Display;
 

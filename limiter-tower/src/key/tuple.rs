@@ -1,4 +1,11 @@
-//! Several keys as one.
+//! Tuples of two to four key extractors, whose keys are joined to one key.
+//!
+//! The extractors run in order, and each key becomes an escaped part of the joined key. Results
+//! after a pending one are kept until it completes, so that each part keeps its position.
+//!
+//! Invariants: in the order of the tuple, the first extractor that rejects, skips or returns limits
+//! determines the result, whether it is pending or not; and different parts never yield one key.
+//! Tests: below.
 
 use http::Request;
 use limiter_core::Key;

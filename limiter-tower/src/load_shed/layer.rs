@@ -1,4 +1,11 @@
-//! The load shedding layer: the capacity, and the shares reserved for priorities.
+//! `LoadShedLayer`: the bound on requests in flight, and the capacity reserved for priorities.
+//!
+//! The setters collect the configuration, which is copied on write; the counter of requests in
+//! flight is behind its own `Arc`, so that all clones and services share it. The classifier is a
+//! type parameter, and skipped requests are not classified. The decision itself is in
+//! `in_flight_counter.rs`.
+//!
+//! Tests: `tests/load/shed.rs`, and the doctests below.
 
 use std::fmt;
 use std::sync::Arc;

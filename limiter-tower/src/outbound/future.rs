@@ -1,4 +1,11 @@
-//! The future of an outbound request.
+//! The future of an outbound request: decides, then calls the client and observes the response.
+//!
+//! A request that waits must call the instance of the client that is ready. The future holds it in
+//! a box with the request until the decision is made; a request that is not sent drops the instance
+//! uncalled. After the call, `ObserveResponse` records the pause that the peer requests.
+//!
+//! Invariant: an instance is called at most once, and only for an admitted or skipped request.
+//! Tests: `tests/outbound/contract.rs`, `tests/contract/paths.rs`.
 
 use std::fmt;
 use std::pin::Pin;

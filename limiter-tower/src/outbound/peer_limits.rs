@@ -1,5 +1,14 @@
 //! The limits of requests to a peer: the client's own policy, and the pauses that the peer
 //! requests.
+//!
+//! A request is sent if its key is not paused and the policy admits it. A waiting request first
+//! waits for the end of the pause and then for a permit; a pause that begins meanwhile removes it
+//! from the queue of permits. If a pause begins during the query to the store, the permit is
+//! refunded and the request waits again.
+//!
+//! Invariants: all waits of a request together end at the layer's maximum or the caller's timeout,
+//! whichever is earlier; and a request that leaves the queue is not charged. Tests:
+//! `tests/outbound/pauses.rs`, `tests/outbound/caller_timeout.rs`, `tests/outbound/redis.rs`.
 
 use std::borrow::Cow;
 use std::pin::pin;

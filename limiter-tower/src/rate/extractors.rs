@@ -1,4 +1,12 @@
-//! Extractors that return request limits.
+//! Extractors that add policies or a cost to the key of a request.
+//!
+//! Policies and costs can depend on the request, but the service handles one extractor. Each
+//! closure of a layer is therefore an extractor, which wraps the extractor of the key if there is
+//! one. For a pending key the closures run immediately, because the pending result cannot borrow
+//! the request.
+//!
+//! Invariant: the closure for the cost never replaces a cost that a limit states. Tests:
+//! `tests/decisions/request_limits.rs`, `tests/decisions/pending_keys.rs`.
 
 use std::any::type_name;
 use std::fmt;

@@ -1,4 +1,12 @@
 //! The future of a rate-limited request: decides, then calls the inner service or answers.
+//!
+//! The instance of the service that is ready must be the one that is called, also after a wait. The
+//! future holds it with the request until the key and the decision are known. It then calls the
+//! instance, or drops it uncalled, which releases the capacity that the instance has reserved.
+//!
+//! Invariant: an instance is called at most once, and only for an allowed or skipped request.
+//! Tests: `tests/contract/paths.rs` for all paths, `tests/load/random_cancellation.rs` for dropped
+//! futures.
 
 use std::convert::Infallible;
 use std::fmt;

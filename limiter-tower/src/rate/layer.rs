@@ -1,4 +1,11 @@
-//! The layer: policies and key of a rate limit.
+//! `RateLimitLayer`: the configuration of a rate limit around a service.
+//!
+//! Settings are collected in one `LayerConfig`, which is copied on write and shared by the services
+//! of the layer. The key is a type parameter, so a layer without a key is not a `Layer` and does
+//! not compile. The submodules contain the setters of one topic each.
+//!
+//! Errors in the configuration are returned by `verify`, or else logged when the layer wraps a
+//! service. Tests: `tests/verify.rs`, `tests/layers.rs`, and the doctest of a missing key below.
 
 mod request_limits;
 mod responses;

@@ -1,4 +1,12 @@
 //! The body of a response: the inner service's body, or the layer's own text.
+//!
+//! A layer responds itself to a denied request, but it cannot create a body of the inner service's
+//! type. `ResponseBody` is either of both; an inner body can have a meter, which counts its bytes
+//! and settles the cost of the request when the body ends or is dropped.
+//!
+//! Invariant: size hints, errors and the end of the stream are those of the inner body. Tests:
+//! `tests/layers.rs` with bodies of axum, tonic and tower-http, `tests/decisions/settlement.rs` for
+//! the meter.
 
 use std::convert::Infallible;
 use std::pin::Pin;

@@ -1,5 +1,13 @@
 //! Builds the responses to requests that do not reach the inner service, and the headers that are
 //! added to other responses.
+//!
+//! One `Responder` has the response settings of a layer. The protocol of the request selects an
+//! HTTP response with a problem or plain text, or the status of a gRPC response.
+//!
+//! Invariants: the header with the decision's source never replaces one that an inner layer has
+//! set; and the extensions of the response to a denied request contain the `Rejection`, and its
+//! decision if there is one. Tests: `tests/http/answers.rs`, `tests/grpc/details.rs`,
+//! `tests/frozen.rs`.
 
 use std::borrow::Cow;
 use std::fmt;

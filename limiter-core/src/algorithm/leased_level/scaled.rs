@@ -1,4 +1,12 @@
 //! Proportional policy changes of a level with leased tokens.
+//!
+//! The level is evaluated at the time of the change under the previous policy, converted by the
+//! ratio of the quotas, and continued under the new policy. Leased tokens keep their number, since
+//! holders may have spent them. The converted state is kept until it equals absence under both
+//! policies.
+//!
+//! Invariant: leased tokens and the stored level together stay within the larger of the two quotas.
+//! Tests: `redis/compare_and_set/tests.rs`, `algorithm/scale.rs` (levels without leases).
 
 use crate::algorithm::StepState;
 use crate::algorithm::leased_level::step::view;

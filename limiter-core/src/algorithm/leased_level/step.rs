@@ -1,5 +1,12 @@
-//! One step on a level that may have leased tokens: the state is read at the time of the call,
-//! changed, and written back if necessary.
+//! One step on a level that may have leased tokens: a decision, a refund, a charge or a lease.
+//!
+//! A step brings the stored state forward to the time of the call, which ends the leases that have
+//! expired, and changes it. It writes the state back if the step changed it, if the stored time is
+//! ahead of the clock, or if the policy of the call needs the state for longer.
+//!
+//! Invariants: a step on a level without leases equals the step of the plain level, and a written
+//! state is kept until it equals absence under the policy of the call. Tests:
+//! `leased_level/tests.rs`, `leased_level/tests/holders.rs`.
 
 #[cfg(any(feature = "redis", test))]
 use crate::algorithm::leased_level::{LeaseGrant, LeaseRequest, PERMIT};

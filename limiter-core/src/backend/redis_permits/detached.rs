@@ -1,4 +1,11 @@
-//! Detached permits in Redis.
+//! Detached permits in Redis: acquisition, renewal and release by an id that a client holds.
+//!
+//! The digest of the id takes the place of process and number in `lua/concurrency.lua`, so each
+//! node can renew or release the permit. No task renews it: it expires with its lease. If Redis
+//! makes no decision, the failure mode of the policy applies, as for other permits.
+//!
+//! Invariant: a permit that Redis may have admitted for a cancelled or unanswered call is released
+//! in the background, or expires. Tests: `tests/detached.rs`, `tests/contract/detached.rs`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

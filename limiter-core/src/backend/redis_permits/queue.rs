@@ -1,4 +1,11 @@
-//! Waiting for permits that Redis counts.
+//! Waiting for permits that Redis counts, without a query of Redis by each waiter.
+//!
+//! The waiters of this process queue in its permit table, in order of arrival, and only the first
+//! one queries Redis: after a pause that doubles, when the first lease ends, or when this process
+//! releases a permit. The permit table can also hand a released permit to the first waiter without
+//! a query.
+//!
+//! Tests: `tests/contract/concurrency.rs`, `tests/concurrency.rs`.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;

@@ -1,4 +1,11 @@
 //! Acquisitions for which rules outside the store apply: overlays, key lists, shadow mode, `Off`.
+//!
+//! Decisions of rate limits apply these rules in `EnforcementPlan`; an acquisition has one limit
+//! and returns a permit, so it applies them here. A call that a rule allows receives a permit
+//! without backing.
+//!
+//! Invariant: in shadow mode, every call receives a permit and no call waits. Tests:
+//! `tests/entry_points.rs`, `tests/contract/overlays.rs`, `tests/key_lists.rs`.
 
 use std::time::Duration;
 

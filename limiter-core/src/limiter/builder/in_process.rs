@@ -1,4 +1,8 @@
 //! Builds limiters whose state lives in this process.
+//!
+//! The build cannot fail, so that tests and small programs need no error handling: an invalid
+//! default deadline is replaced by the nearest valid one, and an invalid `LIMITER_ENFORCEMENT` is
+//! logged. Tests: `tests/limiter_defaults.rs`, `memory/evict/tests.rs` (a full table).
 
 use std::time::Duration;
 

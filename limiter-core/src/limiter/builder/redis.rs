@@ -1,4 +1,10 @@
 //! Builds limiters whose state lives in Redis.
+//!
+//! The builder collects the topology, the connection settings and the settings of a limiter, and
+//! `build` checks them and opens no connection, so that a program can start while Redis is down.
+//!
+//! Invariant: neither `Debug` nor an error of `build` contains credentials. Tests:
+//! `tests/secrets.rs`, `tests/connections.rs`, `tests/limiter_defaults.rs`.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;

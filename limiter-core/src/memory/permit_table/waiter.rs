@@ -1,4 +1,10 @@
 //! A waiter for permits, and the cell through which permits are handed to it.
+//!
+//! A released permit is put into the cell of the first waiter, which leaves the queue under the
+//! same lock and takes the permit at its next poll. A cancelled waiter first leaves the queue and
+//! then passes the permits of its cell on, so no permit is lost between the two steps.
+//!
+//! Tests: `permit_table/tests.rs`, `tests/contract/concurrency.rs`.
 
 use std::sync::Arc;
 

@@ -1,4 +1,11 @@
 //! Metrics of Redis and its connections.
+//!
+//! Durations of queries, sizes of batches, the number of replicas, and the state of each node's
+//! circuit breaker. A gauge changes rarely, so `BreakerGauge` stores the state and shows it to a
+//! recorder that is installed later.
+//!
+//! Invariant: a dropped breaker is shown as closed, since its node is no longer used. Tests:
+//! `tests/metrics.rs`, `tests/metrics_late.rs`.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};

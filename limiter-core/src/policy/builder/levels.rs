@@ -1,4 +1,8 @@
 //! Parameters of token buckets and funnels.
+//!
+//! Both algorithms have a capacity and a rate, and only a funnel can be paced. The capacity is
+//! bounded such that neither the level nor the time until it is full exceeds the exact arithmetic
+//! of the Lua script. Tests: `policy/builder/tests.rs`, `tests/contract/paced.rs`.
 
 use crate::error::ConfigError;
 use crate::policy::builder::PolicyBuilder;

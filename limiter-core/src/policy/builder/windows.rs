@@ -1,4 +1,9 @@
 //! Parameters of windows.
+//!
+//! Exact sliding windows, counter windows and fixed windows have a limit of whole permits and a
+//! length; a fixed window can also be aligned with the calendar. The maxima follow from the
+//! storage: 8 bytes per permit for an exact window, and exact arithmetic for the others. Tests:
+//! `policy/builder/windows/tests.rs`, `tests/contract/counter_windows.rs`.
 
 use std::time::Duration;
 

@@ -1,4 +1,9 @@
 //! Text form of rates and time spans.
+//!
+//! Policies are written to registry texts and compared with policies that are read from them.
+//!
+//! Invariant: the text of a rate parses back to exactly this rate. Tests: below, and
+//! `tests/registry/properties.rs`.
 
 use std::fmt;
 

@@ -1,4 +1,13 @@
 //! Proportional policy changes in Redis: this replica converts each limit before its first query.
+//!
+//! The decision script does not know the previous policy. This replica therefore reads the stored
+//! state after the change, converts it by `algorithm::scale`, and replaces it by compare-and-set,
+//! so that several replicas convert a key once. A bounded set contains the limits that are known to
+//! be converted.
+//!
+//! Invariants: the time of the change is compared with the server's clock, and until then the
+//! previous policy decides; a limit that cannot be converted is not charged. Tests:
+//! `tests/contract/inheritance.rs`, `redis/compare_and_set/tests.rs`.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};

@@ -1,4 +1,11 @@
 //! Decisions on limits whose refunds are on their way to Redis.
+//!
+//! Redis denies a call that fits only after a refund if the refund arrives later. A denied call
+//! therefore waits for the refunds that were pending at its submission
+//! (`redis/pending_refunds.rs`), and Redis decides it once more, within the deadline of the call.
+//!
+//! Invariant: after a denial by Redis, only another reply of Redis can admit the call. Tests:
+//! `tests/reservations.rs`.
 
 use std::time::{Duration, Instant};
 

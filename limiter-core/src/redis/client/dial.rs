@@ -1,4 +1,12 @@
-//! Opens a connection to a server: socket, TLS if configured, and login.
+//! Opens a connection to a server: name resolution, socket, TLS if configured, and login.
+//!
+//! A packet that is lost in an outage is not answered after it. A dial therefore starts further
+//! attempts in parallel at intervals, and the first connection ends it. An attempt connects to all
+//! addresses of the host in parallel.
+//!
+//! Invariants: all steps of a dial share one deadline (`DIAL_TIMEOUT`), and a failed attempt
+//! cancels no pending one. Tests: below, `tests/connections.rs`, `tests/sockets.rs`,
+//! `tests/tls.rs`.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,4 +1,11 @@
-//! Address and credentials of a server, parsed from a URL.
+//! Address, login and TLS settings of one server, parsed from a URL.
+//!
+//! The client library parses the URL with the plain scheme, because its own TLS reads the
+//! certificates of the system at each dial and panics in a program with two cryptography providers.
+//! The module `tls` secures the connection instead.
+//!
+//! Invariants: no output and no error contains credentials, and no URL can disable the verification
+//! of the server's certificate. Tests: `tests/secrets.rs`, `tests/tls.rs`.
 
 use std::fmt;
 #[cfg(unix)]

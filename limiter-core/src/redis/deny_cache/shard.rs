@@ -1,4 +1,12 @@
-//! A shard of the deny cache: two generations of denials, of which the older is dropped as a whole.
+//! A shard of the deny cache: a bounded table of denials by the hash of their limits.
+//!
+//! Denials are in two generations. When the young one is full or has reached the maximum age, it
+//! becomes the old one, and the previous old one is dropped as a whole, so expired denials need no
+//! search. A version that changes with each write invalidates the denials that threads keep
+//! (`thread_cache.rs`).
+//!
+//! Invariants: the newer half of the limits of a full shard is kept, and a denial replaces no
+//! denial that outweighs it. Tests: `deny_cache/tests/retention.rs`.
 
 use std::sync::Arc;
 

@@ -1,5 +1,12 @@
-//! Queue of calls that wait for a batch, in order of arrival. Callers with equal requests share an
-//! entry.
+//! Queue of calls that wait for a batch, in order of arrival.
+//!
+//! Callers with equal requests share an entry, which is sent once with their number. An index
+//! contains the last entry that touches each limit, so that a caller finds an equal entry without a
+//! search and before its input is built. A batch takes entries from the front, up to a number of
+//! requests and of callers.
+//!
+//! Invariant: requests for one key are decided in order of arrival. Tests: `dispatch/tests.rs`,
+//! `tests/dispatcher.rs`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,4 +1,11 @@
 //! The share of one replica in a limit, reduced by the usage in the store's last reply.
+//!
+//! Redis may have admitted all permits before an outage, so a full share would admit too many. The
+//! state of a level is charged down to its part of the store's remaining permits before each
+//! decision. For a window, the applied share is smaller until the store's usage no longer counts.
+//!
+//! Invariant: the last reply of the store never enlarges the share. Tests:
+//! `local_fallback/tests.rs`, `local_fallback/bound_tests.rs`, `tests/local_fallback.rs`.
 
 use std::time::Duration;
 

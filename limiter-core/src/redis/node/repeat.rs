@@ -1,4 +1,11 @@
 //! Execution of one request several times in a row, on behalf of queued waiters.
+//!
+//! The repetitions enter the batch queue of the node under one lock, so that no other request is
+//! decided in between. After a failure, the replies to the earlier repetitions are returned,
+//! because their grants are valid.
+//!
+//! Invariant: the result contains at least one reply or is an error. Tests: `node/repeat_tests.rs`,
+//! `tests/waiting.rs`.
 
 use std::time::Instant;
 

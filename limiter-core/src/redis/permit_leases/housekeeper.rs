@@ -1,5 +1,13 @@
-//! The background task that renews held leases and releases the others. The task ends when neither
-//! is left.
+//! The background task that renews held leases and releases the others.
+//!
+//! The task takes due calls from `renewal_queue.rs`, runs a bounded number of them concurrently,
+//! and reports their results to the queue. It ends when no lease is left. If it makes no progress
+//! for `TAKE_OVER_AFTER`, its runtime may have ended, and the next use of a lease starts another
+//! task.
+//!
+//! Invariants: a task that another one has replaced starts no calls, and the timeout of a renewal
+//! is at most a sixth of the lease, so that a failed renewal is repeated before the lease ends.
+//! Tests: `tests/concurrency.rs`, `tests/concurrency/outages.rs`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,5 +1,13 @@
-//! Client side of the concurrency script: requests and replies. `concurrency.lua` documents the
+//! Client side of the concurrency script: requests and replies. `lua/concurrency.lua` documents the
 //! layout.
+//!
+//! A permit is identified by a random id of the process and a number that is chosen before the
+//! call, so that a permit can be released although the reply to its acquisition was lost. A call
+//! names the permits of one key. A reset runs in several calls, each of which examines a bounded
+//! number of permits.
+//!
+//! Tests: `tests/concurrency.rs`, `tests/concurrency/stored_leases.rs`; `tests/frozen/redis.rs`
+//! (layout).
 
 use std::hash::{BuildHasher, RandomState};
 use std::iter;

@@ -1,4 +1,12 @@
-//! The time until which a lease is valid, shared by its permit and the task that renews it.
+//! The time until which a lease is certainly valid, shared by its permit and the task that renews
+//! it.
+//!
+//! An atomic contains the end of the lease, or that the lease is lost, or that Redis does not know
+//! it yet. The end counts from before the call to Redis, so the lease in Redis does not end
+//! earlier.
+//!
+//! Invariant: a lease that was reported as lost never becomes valid again, even if a renewal
+//! succeeds at that moment. Tests: `tests/concurrency/outages.rs`.
 
 use std::time::Duration;
 

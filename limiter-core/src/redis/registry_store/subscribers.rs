@@ -1,5 +1,9 @@
 //! Register of the processes that follow a registry: encoding of its script. The layout is
 //! described in `lua/subscribers.lua`.
+//!
+//! Each process registers its revision, the format that it reads and a description for a limited
+//! time, so that a process that ends without notice disappears from the list. The script computes
+//! the difference of the clocks. Tests: `tests/registry_redis/subscribers.rs`.
 
 use std::time::Duration;
 

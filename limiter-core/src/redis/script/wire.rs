@@ -1,6 +1,12 @@
 //! The input of the decision script for one request, and the encoding of its calls; `lua/wire.lua`
-//! defines the layout. An input holds the data that is needed after the caller may have been
-//! dropped.
+//! defines the layout.
+//!
+//! An input owns the data that is needed after the caller may have been dropped. A draft is
+//! compared with queued inputs before it is built, so a call that joins an equal input allocates no
+//! keys. Consecutive inputs that differ only in their keys are encoded once.
+//!
+//! Tests: below, `tests/differential.rs`, `tests/scripts/commands.rs`; `tests/frozen/redis.rs`
+//! (layout).
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

@@ -1,5 +1,12 @@
 //! Background task of the token leases: returns unused tokens periodically, and all tokens on
 //! shutdown.
+//!
+//! Leased tokens count as used in Redis until they are returned or expire. At intervals that follow
+//! the shortest lease, the task returns the tokens of stale balances, with a bounded number of
+//! calls in flight. When the limiter is shut down or dropped, it returns the tokens of all balances
+//! at once.
+//!
+//! Tests: `housekeeper/tests.rs`, `tests/leases.rs`.
 
 use std::sync::Arc;
 

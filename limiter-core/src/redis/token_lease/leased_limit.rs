@@ -1,5 +1,12 @@
 //! Refunds, leases and unconditional charges: encoding of the second script. The layout is
 //! described in `lua/token_lease.lua`.
+//!
+//! The reply contains the state before the operation, from which the algorithm computes the outcome
+//! (for a sliding window, the numbers after the operation). `compare_and_set.rs` and
+//! `denial_window.rs` use this encoding for the other operations of the script.
+//!
+//! Invariant: a lease whose amount differs from the result of the algorithm is an error. Tests:
+//! `leased_limit/tests.rs` (differential); `tests/frozen/redis.rs` (layout).
 
 use std::iter;
 use std::time::Duration;

@@ -1,4 +1,11 @@
 //! The balances of all limits, and their refill requests.
+//!
+//! A sharded table contains a bounded number of balances; further limits are decided by the store.
+//! A refill runs without a lock, and its grant is added to the balance if that balance is still in
+//! the table. Each balance has a number, which distinguishes it from a later one of the same limit.
+//!
+//! Invariant: granted tokens are in a balance, are returned to the store, or expire with their
+//! lease. Tests: `token_lease/history_tests.rs`, `housekeeper/tests.rs`, `tests/leases.rs`.
 
 use std::time::Duration;
 

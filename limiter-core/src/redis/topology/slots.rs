@@ -1,4 +1,10 @@
 //! Slots of a cluster: the map of owners, redirections, and the slot of a key.
+//!
+//! A call is routed to the node that owns the slot of its key. The map is parsed from the reply to
+//! CLUSTER SLOTS, and a redirection from the error of a node. A node that does not know its own
+//! endpoint reports no host, and the host of the connection replaces it.
+//!
+//! Invariant: a slot outside of the range is an error. Tests: below, and `tests/cluster.rs`.
 
 use std::sync::Arc;
 

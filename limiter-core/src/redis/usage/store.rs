@@ -1,5 +1,12 @@
 //! Usage of all processes of a namespace: encoding of its script. The layout is described in
 //! `lua/usage.lua`.
+//!
+//! Each minute has a hash of counts and a hash of denied keys, to which each process adds numbered
+//! reports. A reader names the versions that it knows, and receives only hashes that have changed,
+//! a bounded number in each call.
+//!
+//! Invariant: a report that is sent again is counted once. Tests: below, `tests/usage.rs`;
+//! `tests/frozen/usage.rs` (layout).
 
 use std::time::Duration;
 

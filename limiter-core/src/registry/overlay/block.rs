@@ -1,4 +1,9 @@
 //! Blocks: keys that are denied under all policies.
+//!
+//! A block denies a key, a network or a part of keys without a change of the policies, for example
+//! during an attack, for all apps or for one. It has the effect of an entry of `deny_keys` in each
+//! policy. `check` validates a block before it is added or read from a text. Tests:
+//! `tests/contract/overlays.rs`, `tests/registry/overlays.rs`.
 
 use std::fmt;
 

@@ -1,4 +1,11 @@
 //! Reads and changes the overlays of a registry.
+//!
+//! A change replaces the overlays of the source `code`, and the effective overlays are computed
+//! again from all sources. Each limiter of the registry is informed whether there are overlays, so
+//! that a call without overlays reads one atomic byte and takes no lock.
+//!
+//! Invariant: the flag changes under the lock of the sources, so that the last change determines
+//! it. Tests: `tests/registry/overlays.rs`, `tests/contract/overlays.rs`.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};

@@ -1,4 +1,10 @@
 //! The overlays of a source, and the effective ones of all sources.
+//!
+//! `OverlaySet::join` sorts the suspensions by precedence and adds the blocks to a key list and a
+//! table of key parts, for all apps and for each app, so that a call does not compare its key with
+//! each block. Precedence: a suspension before a block; a policy's scope before an app's before
+//! `all`; and for equal scopes the order of the sources. Tests: `tests/contract/overlays.rs`,
+//! `tests/registry/overlays.rs`.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,9 @@
 //! Suspensions: a temporary enforcement in place of the policies' own.
+//!
+//! An operator can switch limits off, observe them in shadow mode or deny all calls during an
+//! incident, without a change of the policies. A suspension has a scope (all policies, an app, one
+//! policy), a mode and always an end, so that it cannot be forgotten. Tests:
+//! `tests/contract/overlays.rs`, `tests/registry/overlays.rs`.
 
 use std::fmt;
 use std::str::FromStr;

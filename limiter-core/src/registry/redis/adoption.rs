@@ -1,5 +1,12 @@
 //! The part of a registry that Redis defines: the revision of its text, and the adoption of a later
 //! text.
+//!
+//! Publications of this process and texts of other programs arrive here with their revision, and
+//! replace the source `Redis` of the registry as a whole. A policy of a text that cannot be read
+//! keeps its previous version, while the other policies apply.
+//!
+//! Invariants: an earlier or equal revision is never adopted; and no policy changes between rate
+//! and concurrency. Tests: `tests/registry_redis.rs` with its modules `texts` and `newer_programs`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

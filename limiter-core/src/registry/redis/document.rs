@@ -1,4 +1,8 @@
 //! A text of a namespace in Redis beside the registry, for programs that manage the registry.
+//!
+//! The document uses the store of the registry under another key: a text with a revision, which is
+//! replaced by a compare-and-set, so that concurrent writers lose no change. Its content is not
+//! parsed. Tests: `tests/registry_redis/edits.rs`.
 
 use std::sync::Arc;
 

@@ -1,4 +1,8 @@
 //! Tables of a text. Reading removes the fields one by one; the remaining fields are unknown.
+//!
+//! `Field` converts one value and reports an invalid one with its path, its position and the
+//! expected values; `Table` contains the fields that are not yet read. Readers continue after an
+//! error, so that a report contains all errors of a text. Tests: `tests/registry/text_errors.rs`.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,4 +1,10 @@
-//! The inheritance of a policy as text: its generation, and its quota before a proportional change.
+//! The inheritance and the trial of a policy as text: its generation, its numbers before a
+//! proportional change (`scaled`), and its trial values (`trial`).
+//!
+//! Both tables contain numbers of the policy's algorithm and a time, so they are read by the reader
+//! of policies and written in one line. The generation is applied first, because the other two are
+//! derived from the policy with its generation. Tests: `tests/registry/text.rs`,
+//! `tests/registry/text_errors.rs`, `tests/registry/overlays.rs` (trial).
 
 use std::fmt;
 use std::fmt::Write as _;

@@ -1,4 +1,9 @@
 //! Errors of reading and publishing a registry.
+//!
+//! `RegistryError` distinguishes causes that need different reactions: an invalid text, a text for
+//! newer programs, a conflicting publication, an unreadable file, an unavailable Redis.
+//! `ParseError` is one error of a text with file, line and column, so that editors can show it.
+//! Tests: `tests/registry/text_errors.rs`.
 
 use std::error::Error;
 use std::path::PathBuf;

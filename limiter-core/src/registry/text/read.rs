@@ -1,4 +1,10 @@
 //! Converts the tables of a text into a snapshot.
+//!
+//! Policies are read first, because overrides and rules refer to the algorithms of the policies of
+//! their text. Each error is reported with its position and its scope (the text, a policy, a
+//! table), which determines the part that a lenient reader rejects; a policy or an override with an
+//! error is left out of the snapshot. Tests: `tests/registry/text.rs`,
+//! `tests/registry/text_errors.rs`, `tests/registry/properties.rs`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,8 @@
 //! Times in the format of RFC 3339, which TOML's offset date-times use.
+//!
+//! A date is converted by the algorithms of the proleptic Gregorian calendar in integer arithmetic,
+//! without a date library. Times are written in UTC with microseconds; times before 1970 are
+//! rejected. Tests: below.
 
 use std::fmt;
 

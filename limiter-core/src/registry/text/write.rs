@@ -1,5 +1,11 @@
-//! Writes a registry as text. The text reads back as an equal registry
-//! (`tests/registry/properties.rs`).
+//! Writes a registry as text.
+//!
+//! Fields that would not change the registry are omitted, and `format` and `min_reader` are the
+//! lowest that the content needs, so that programs of an earlier version can read the text as long
+//! as possible.
+//!
+//! Invariant: the text reads back as an equal registry. Tests: `tests/registry/properties.rs`; the
+//! exact text: `tests/frozen/policies.canonical.toml`.
 
 use std::fmt;
 use std::fmt::Write as _;

@@ -1,4 +1,9 @@
 //! Balance of the limits of a call after a settlement or refund.
+//!
+//! The decision of a reservation contains the balances from before its settlement. `Settled`
+//! queries the limits again in process, and `denied_within` computes the denial of a paced call
+//! whose delay is too long. Limits that were not charged keep their outcome. Tests:
+//! `tests/contract/paced.rs`.
 
 use std::time::Duration;
 

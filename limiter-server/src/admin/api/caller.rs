@@ -1,4 +1,12 @@
-//! Reads the caller and the body of a request.
+//! Reads the caller and the body of a request, before the handler runs.
+//!
+//! A page inserts its identified user as an extension, and a request from outside, which has none,
+//! is identified by its session or token. A body must be a JSON object with its content type, so
+//! that a page of another origin cannot send it without a preflight. Paths, queries and bodies with
+//! NUL are rejected, since PostgreSQL cannot store it. `expected_revision` reads the condition of a
+//! change.
+//!
+//! Tests: below, `tests/routes_by_role.rs`, `tests/api_lists.rs`, `tests/pages/injection.rs`.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,11 @@
 //! The connection of an app: the addresses of the gateway, the last call, test calls.
+//!
+//! A user must see whether the calls of an app arrive. The last calls are those that this node
+//! keeps in memory, of policies that the caller may read. Test calls use one key, wait for the
+//! publication of a policy that was saved a moment before, and are charged and counted as all other
+//! calls.
+//!
+//! Tests: `tests/pages/snippets.rs`, `tests/pages/explain.rs`, `tests/control_plane/namespaces.rs`.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,11 @@
-//! Users, apps with their bounds, and grants.
+//! Users, apps with their bounds, and grants: the routes and their permissions.
+//!
+//! Users belong to the server, and apps and grants to a namespace. A user changes the own password
+//! with the current one; an administrator of the server changes every password.
+//!
+//! Invariants: a change of a grant needs the right to grant both the new and the replaced role; a
+//! list of apps or grants contains only apps in which the caller has a role. Tests:
+//! `tests/routes_by_role.rs`, `tests/pages/people.rs`, `tests/admin_attacks.rs`.
 
 use axum::Json;
 use axum::extract::{Path, State};

@@ -1,4 +1,13 @@
 //! Policies: list, read, save, delete, history, restore.
+//!
+//! A change states the revision that its author read, and `edit::save_policy` checks and saves it,
+//! or stores it as a proposal. `run` first rejects a text that a process of the registry cannot
+//! read, and wakes the publisher after a save. A page of the list is read until it is full, because
+//! roles hide policies.
+//!
+//! Invariant: a caller sees a revision only with a role in the apps of that revision, since a
+//! deleted name can belong to another app later. Tests: `tests/admin_api.rs`,
+//! `tests/routes_by_role.rs`.
 
 use axum::Json;
 use axum::extract::{Path, Query, State};

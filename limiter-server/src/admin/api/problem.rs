@@ -1,4 +1,11 @@
-//! Answers that report a problem, as RFC 9457 defines them.
+//! Responses of the admin part that report a problem, as RFC 9457 defines them.
+//!
+//! Each error type of the admin part has one conversion to a status and a detail. A conflict
+//! contains the current version of the document. While the database does not answer, the problem
+//! contains the command that suspends policies without it. An object that the caller may not read
+//! is reported as absent.
+//!
+//! Tests: `tests/admin_api.rs`, `tests/database_outage.rs`, `tests/control_plane/outages.rs`.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};

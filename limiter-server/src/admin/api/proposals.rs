@@ -1,4 +1,11 @@
-//! Proposals of editors.
+//! Proposals of editors: list, approve, reject.
+//!
+//! An approval passes the checks of a save by the approver (`edit::approve`), so it needs the role
+//! that the change needs and conflicts if the policy has changed. An owner rejects a proposal, and
+//! its author withdraws it by the same route. A page of the list is read until it is full, because
+//! roles hide proposals.
+//!
+//! Tests: `tests/control_plane/proposals.rs`, `tests/admin_api.rs`, `tests/api_lists.rs`.
 
 use axum::Json;
 use axum::extract::{Path, Query, State};

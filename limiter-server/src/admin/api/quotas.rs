@@ -1,4 +1,11 @@
-//! Quotas of single keys.
+//! Quotas of single keys, as parts of the text of their policy.
+//!
+//! A request names a key as programs send it, or by its parts; parts are escaped and put into the
+//! group of the rule that leads to the policy. The quota is set or removed in a copy of the policy,
+//! which `PolicyChange` saves as a revision with the permissions of a changed number.
+//!
+//! Tests: `quotas_and_trials_change_the_policy` in `tests/overlays.rs`, and
+//! `tests/control_plane/managed.rs`.
 
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;

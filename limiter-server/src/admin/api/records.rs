@@ -1,4 +1,12 @@
-//! Namespaces, the audit, alerts and the status.
+//! Namespaces, the audit, alerts, unmatched descriptors, retention and the status.
+//!
+//! Roles decide which entries of the audit are visible, so a page is searched in the order of the
+//! entries until it is full or `MAX_SEARCHED` entries were read; `next` continues there. An alert
+//! and an error of the publication can name policies: their text is hidden from callers that may
+//! not read these policies.
+//!
+//! Tests: `tests/routes_by_role.rs`, and `changes_are_found_behind_many_other_entries` in
+//! `tests/pages/truth.rs`.
 
 use axum::Json;
 use axum::extract::{Path, Query, State};

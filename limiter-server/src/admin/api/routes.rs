@@ -1,6 +1,7 @@
-//! The list of all routes.
+//! The list of all routes of the admin API, each with the callers that it accepts.
 //!
-//! A test sends each route with each role and compares the answer with [`ROUTES`].
+//! The OpenAPI document is made from the list. `tests/routes_by_role.rs` sends each route with each
+//! role and scope, and compares the answer with `ROUTES`.
 
 mod route;
 

@@ -1,4 +1,11 @@
-//! The rules of a namespace.
+//! The rules of a namespace: read, save, history, preview, and the rule of a descriptor.
+//!
+//! The rules are one document, and every role of the namespace may read it. `edit::save_rules`
+//! checks a save: permission, revision, and consistency with the policies. The preview and the
+//! tester use the newest saved rules, which may not be in force yet.
+//!
+//! Invariant: the tester does not reveal whether a policy exists that the caller may not read.
+//! Tests: `tests/admin_api.rs`, `tests/pages/preview.rs`, `tests/pages/statements.rs`.
 
 use axum::Json;
 use axum::extract::{Path, Query, State};

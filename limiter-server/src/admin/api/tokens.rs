@@ -1,4 +1,8 @@
-//! Bearer tokens of a namespace.
+//! Bearer tokens of a namespace: list, create, revoke, confirm, rotate.
+//!
+//! All routes need an administrator of the namespace. `admin::tokens` issues and rotates tokens and
+//! rejects scopes above the roles of the caller. The secret is in the response of a creation or a
+//! rotation only. Tests: `tests/admin_api.rs`, `tests/issued_tokens.rs`, `tests/pages/people.rs`.
 
 use axum::Json;
 use axum::extract::{Path, State};

@@ -1,4 +1,11 @@
 //! Trial values of a policy: other numbers that are decided beside it and do not affect calls.
+//!
+//! A trial is a part of the text of its policy, so start, adoption and end are revisions that
+//! `PolicyChange` saves. The start of the counts is the oldest of the newest `REVISIONS` revisions
+//! in sequence that contain this trial, and the decisions of the policy and of the trial are summed
+//! over one range.
+//!
+//! Tests: `tests/overlays.rs`, `tests/pages/tasks.rs`, `tests/library_usage.rs`.
 
 use axum::Json;
 use axum::extract::{Path, State};

@@ -1,4 +1,11 @@
-//! Decisions of policies over time.
+//! Decisions of policies over time, from the counts in the database.
+//!
+//! `of_policy` returns points by minute or hour, with the part of library processes, of decisions
+//! without the store and of invalid requests; its tag lets a page poll without a new body.
+//! `by_policy` returns the sums of all policies that the caller may read.
+//!
+//! Tests: `decisions_are_counted_by_policy_and_minute` in `tests/admin_api.rs`,
+//! `tests/library_usage.rs`, `tests/pages/explain.rs`.
 
 use axum::Json;
 use axum::extract::{Path, Query, State};

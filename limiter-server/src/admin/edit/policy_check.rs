@@ -1,4 +1,13 @@
 //! The checks of a changed policy: permission, owner, revision, text.
+//!
+//! The difference between the saved and the new text decides the required role: editors change
+//! numbers within the bounds of the apps, owners change everything else. Beyond the bounds, the
+//! change becomes a proposal. Of a policy that a repository manages, other sources change the
+//! quotas of keys only.
+//!
+//! Invariants: the role is required in the apps before and after the change; the server sets author
+//! and times. Tests: `tests/admin_api.rs`, `tests/routes_by_role.rs`,
+//! `tests/control_plane/managed.rs`.
 
 use limiter_core::registry::PolicyMetadata;
 use limiter_core::{Inheritance, Timestamp};

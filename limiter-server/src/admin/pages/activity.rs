@@ -1,5 +1,8 @@
 //! Denied and nearly exhausted keys, as pages read and show them: those of the gateway of this
 //! node, and those that library processes report.
+//!
+//! API routes below the namespace: `GET keys/activity`, and `GET denials` for recorded samples.
+//! Tests: below, `tests/denials.rs`, `tests/pages/explain.rs`.
 
 use serde::Deserialize;
 

@@ -1,4 +1,9 @@
-//! Calls routes of the API in this process.
+//! Calls routes of the API in this process, on behalf of the user of a page.
+//!
+//! A call goes through the router of the API without a connection. It has the identified user as an
+//! extension, and the cookie, host and client address of the page, so that the API decides as for a
+//! request from outside. A status other than 2xx becomes a `PageFailure`. Tests: `tests/pages.rs`,
+//! `tests/pages/roles.rs`.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,7 @@
-//! The policies of an app.
+//! The policies of an app, and the tabs that all pages of an app share.
+//!
+//! API route below the namespace: `GET policies?app=…`, which contains policies of all apps as
+//! well. Tests: `tests/pages.rs`, `tests/pages/tasks.rs`.
 
 use askama::Template;
 use axum::extract::{Path, Query};

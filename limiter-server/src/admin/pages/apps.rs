@@ -1,4 +1,8 @@
-//! The apps of an environment.
+//! The apps of an environment, with the numbers of their policies and of changes not in force.
+//!
+//! API routes below the namespace: `GET apps`, `GET policies`, and `PUT apps/{app}` for a new app.
+//! Only apps in which the user has a role are shown. Tests: `tests/pages.rs`,
+//! `tests/pages/tasks.rs`.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,7 @@
-//! Entries of the audit, as pages read and show them.
+//! Entries of the audit as rows of tables: the action in words, and links to object and revision.
+//!
+//! The type of the answer of `GET audit`, which the timelines of an app and of an environment show.
+//! Tests: below, `tests/pages/statements.rs`, `tests/pages/truth.rs`.
 
 use serde::Deserialize;
 use serde_json::Value;

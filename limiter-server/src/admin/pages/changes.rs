@@ -1,5 +1,9 @@
 //! All changes of an environment in one timeline, for administrators of the server with the changes
-//! of users.
+//! of users; also as lines of JSON.
+//!
+//! API route below the namespace: `GET audit`, filtered by object and author. The timeline omits
+//! reads of keys, and the export contains them. Tests: `tests/pages/statements.rs`,
+//! `tests/pages/people.rs`.
 
 use askama::Template;
 use axum::extract::{Path, Query};

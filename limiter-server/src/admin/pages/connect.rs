@@ -1,4 +1,8 @@
-//! The ways in which programs send the calls of an app.
+//! The ways in which programs send the calls of an app: snippets, the last call, test calls.
+//!
+//! API routes below the namespace: `GET connect`, `GET policies`,
+//! `POST policies/{name}/test-calls`. Tests: `tests/pages/snippets.rs`, `tests/pages/explain.rs`,
+//! `tests/browser.rs`.
 
 use askama::Template;
 use axum::extract::Path;

@@ -1,4 +1,9 @@
 //! One key in all policies, or one part of keys: the remaining calls, a reset and a block.
+//!
+//! API routes below the namespace: `GET keys`, `GET keys/activity`, `GET policies`,
+//! `GET proposals`, `POST policies/{name}/keys/reset`. A text `NAME=VALUE` is a part if a policy
+//! declares it, and a key otherwise. Tests: below, `tests/pages/key_parts.rs`,
+//! `tests/pages/tasks.rs`.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,8 @@
-//! Pages that report a failure.
+//! Pages that report a failure, with the status of the API.
+//!
+//! A `PageFailure` has the detail of the problem document, the time of a retry, and the command
+//! that suspends policies while the database does not answer. Tests:
+//! `tests/control_plane/outage_pages.rs`, `tests/control_plane/outages.rs`.
 
 use askama::Template;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};

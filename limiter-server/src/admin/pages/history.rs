@@ -1,4 +1,9 @@
 //! The revisions of a policy: comparison, restore, deletion, and decisions about proposals.
+//!
+//! API routes below the namespace: `GET policies/{name}/history`, `POST policies/{name}/restore`,
+//! `DELETE policies/{name}`, `GET proposals`, `POST proposals/{id}/approve` and `…/reject`. A
+//! change sends the revision that the user read. Tests: `tests/pages/edit.rs`,
+//! `tests/pages/statements.rs`, `tests/control_plane/proposals.rs`.
 
 use askama::Template;
 use axum::extract::{Path, Query};

@@ -1,4 +1,8 @@
-//! The import of a configuration of envoyproxy/ratelimit.
+//! The import of a configuration of envoyproxy/ratelimit: its plan, and the save of all changes.
+//!
+//! The plan converts the configuration and compares it with the saved policies and rules; a
+//! repeated import changes nothing. API routes below the namespace: `GET policies/{name}`,
+//! `GET rules`, `POST import`, which saves all changes or none. Test: `tests/pages/start.rs`.
 
 use axum::http::{HeaderName, Method, StatusCode, header};
 use serde::Deserialize;

@@ -1,4 +1,8 @@
 //! The parts that all pages share: the top bar with environment, sections, health and user.
+//!
+//! API routes: `GET /namespaces`, and below the namespace `GET status` and `GET suspensions`. A
+//! notice is a sentence of a fixed list, selected by the query, so that a link cannot show another
+//! text. Tests: `tests/browser/environments.rs`, `tests/pages/tasks.rs`, `tests/pages/replicas.rs`.
 
 use crate::admin::numbers::count;
 use crate::admin::pages::assets::{self, AssetLinks};

@@ -1,4 +1,8 @@
 //! The first page of an environment: denials, descriptors without a rule, and open decisions.
+//!
+//! API routes below the namespace: `GET usage`, `GET keys/activity`, `GET proposals`,
+//! `GET policies`, `GET policies/{name}/trial`, `GET unmatched`. Tests: `tests/pages/tasks.rs`,
+//! `tests/pages/replicas.rs`, `tests/pages/truth.rs`.
 
 use askama::Template;
 use axum::extract::Path;

@@ -1,4 +1,9 @@
-//! Suspensions and blocks, as pages read them.
+//! Suspensions and blocks, as pages read them: their state in words, and the programs they apply
+//! to.
+//!
+//! API routes below the namespace: `GET suspensions` and `GET blocks`, also of an earlier time. A
+//! gateway applies an overlay of one app only to policies of this app alone (`OverlayReach`).
+//! Tests: below, `tests/pages/overlays.rs`, `tests/pages/truth.rs`.
 
 use serde::Deserialize;
 

@@ -1,4 +1,7 @@
 //! The people of an app: grants of roles, and the bounds of editors.
+//!
+//! API routes below the namespace: `GET grants`, `PUT` and `DELETE grants/{kind}/{subject}/{app}`,
+//! `GET apps`, `PUT apps/{app}`. Test: `tests/pages/people.rs`.
 
 use askama::Template;
 use axum::extract::{Path, Query};

@@ -1,4 +1,8 @@
 //! The plot of a policy: its range, its points by hour, and its marks.
+//!
+//! API route below the namespace: `GET policies/{name}/usage`, by minute up to `MAX_MINUTE_HOURS`,
+//! and by hour for older times whose minutes are removed. The script reads the route again; the
+//! table by hour is for browsers without scripts. Tests: below, and `tests/browser/plots.rs`.
 
 use crate::admin::pages::caller::PageCaller;
 use crate::admin::pages::failure::PageFailure;

@@ -1,4 +1,9 @@
-//! The page of a policy: its sentence and state, quotas of keys, proposals and history.
+//! The page of a policy: its sentence and state, plot, keys, quotas, trial, proposals and history.
+//!
+//! API routes below the namespace: `GET policies/{name}` with `history`, `usage` and `trial`,
+//! `GET proposals`, `GET keys/activity`, `GET blocks`, `GET subscribers`. A deleted policy leads to
+//! its deletion, which can be undone. Tests: `tests/pages/truth.rs`, `tests/pages/replicas.rs`,
+//! `tests/pages/tasks.rs`.
 
 use askama::Template;
 use axum::extract::{Path, Query};

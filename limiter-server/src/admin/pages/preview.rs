@@ -1,4 +1,8 @@
 //! The effect of a change of a policy, as the API states it and as the editor shows it.
+//!
+//! `PreviewView` is the answer of `POST policies/{name}/preview`, and `ShownPreview` has its texts:
+//! warnings as sentences, the reach in apps and replicas, the drawing of the curves. Tests: below,
+//! and `tests/pages/preview.rs`.
 
 use std::collections::BTreeMap;
 

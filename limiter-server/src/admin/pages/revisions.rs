@@ -1,4 +1,8 @@
 //! The revisions of a policy or of the rules: pages of a list, a comparison, the one of a time.
+//!
+//! API routes below the namespace: `GET …/history` and `GET …/history/{number}` of
+//! `policies/{name}` or `rules`. A revision that the user may not read is absent. Tests:
+//! `tests/pages/tasks.rs`, `tests/pages/facts.rs`.
 
 use axum::http::StatusCode;
 use serde::Deserialize;

@@ -1,4 +1,8 @@
 //! The rules of an environment: ordered per domain, with a tester and the text.
+//!
+//! API routes below the namespace: `GET` and `PUT rules`, `POST rules/preview`, `POST rules/match`,
+//! `GET rules/history`. A rejected text is shown again with its errors. Tests: below,
+//! `tests/pages/facts.rs`, `tests/pages/statements.rs`.
 
 use askama::Template;
 use axum::extract::{Path, Query};

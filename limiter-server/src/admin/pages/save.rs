@@ -1,4 +1,8 @@
-//! Saves a previewed text, or shows both versions after a conflict.
+//! Saves a previewed text of a policy, or shows both versions after a conflict.
+//!
+//! API route below the namespace: `PUT policies/{name}` with the revision that the user read, and
+//! `GET policies/{name}` after a conflict. Test: `conflict_shows_both_versions` in
+//! `tests/pages/edit.rs`.
 
 use askama::Template;
 use axum::extract::Path;

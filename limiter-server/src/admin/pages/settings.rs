@@ -1,4 +1,8 @@
 //! Users and environments, for administrators of the server; the own password for each user.
+//!
+//! API routes: `GET` and `POST /users`, `PUT` and `DELETE /users/{name}`,
+//! `PUT /users/{name}/password`, `GET /retention`, `PUT /namespaces/{namespace}`. Test:
+//! `tests/pages/people.rs`.
 
 use askama::Template;
 use axum::extract::{Path, Query};

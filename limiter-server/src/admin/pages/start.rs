@@ -1,5 +1,8 @@
 //! The first run after the administrator exists: the name of the environment, and the first
 //! policies.
+//!
+//! API routes: `PUT /namespaces/{namespace}`, and below it `PUT policies/example` for the example,
+//! which is created only without other policies, and `POST import`. Test: `tests/pages/start.rs`.
 
 use askama::Template;
 use axum::http::{Method, StatusCode};

@@ -1,4 +1,8 @@
-//! The state of the server: publication, alerts, nodes.
+//! The state of the server: publication, alerts, nodes, Redis, replicas and quota assignments.
+//!
+//! API routes below the namespace: `GET status` (by the layout), `GET subscribers`,
+//! `GET quota-assignments` for administrators, `DELETE alerts/{id}`. Tests:
+//! `tests/pages/replicas.rs`, `tests/quota_usage.rs`.
 
 use askama::Template;
 use axum::extract::{Path, Query};

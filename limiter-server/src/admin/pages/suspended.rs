@@ -1,4 +1,9 @@
 //! Suspensions of policies and blocks of keys: active ones, their end, and new ones.
+//!
+//! API routes below the namespace: `GET`, `POST suspensions` and `blocks`, `PUT suspensions/{id}`,
+//! `DELETE suspensions/{id}` and `blocks/{id}`, `GET policies`. A confirmation states the policies
+//! of the scope and the end before a suspension is saved. Tests: `tests/pages/overlays.rs`,
+//! `tests/pages/statements.rs`.
 
 use askama::Template;
 use axum::extract::{Path, Query};

@@ -1,4 +1,8 @@
-//! Bearer tokens of an environment.
+//! Bearer tokens of an environment, or those whose scopes name an app.
+//!
+//! API routes below the namespace: `GET` and `POST tokens`, `DELETE tokens/{id}`,
+//! `POST tokens/{id}/rotate` and `…/confirm`. The secret is in the answer to the form, since no
+//! later page can show it. Test: `tests/pages/people.rs`.
 
 use askama::Template;
 use axum::extract::{Path, Query};

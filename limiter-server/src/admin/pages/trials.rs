@@ -1,4 +1,8 @@
 //! Trial values of a policy: start, adopt, drop.
+//!
+//! API routes below `policies/{name}`: `GET`, `PUT` and `DELETE trial`, `POST trial/adopt`. A
+//! change sends the revision that the user read. Test: `trial_is_counted_and_adopted` in
+//! `tests/pages/tasks.rs`.
 
 use axum::extract::Path;
 use axum::http::{Method, StatusCode, header};

@@ -1,4 +1,8 @@
 //! Counts of decisions, as pages read and show them.
+//!
+//! The types of the answers of `GET usage` and `GET policies/{name}/usage`. A share is rounded such
+//! that a small one is not shown as zero, and a large one not as all. Tests: below, and
+//! `tests/pages/numbers.rs`.
 
 use serde::Deserialize;
 

@@ -1,4 +1,8 @@
-//! The answers of the API as pages read them.
+//! The answers of the API as pages read them: policies, revisions, proposals, people, tokens,
+//! status.
+//!
+//! The types have the fields that pages show, and ignore others. An answer that does not fit its
+//! type is an internal error. Test: `tests/pages.rs`.
 
 use serde::Deserialize;
 

@@ -1,5 +1,12 @@
 //! The effect of a change in numbers, computed by the algorithms themselves with a clock of their
-//! own. No key of a store is read.
+//! own.
+//!
+//! A simulation charges a key of an in-process limiter under the old policy, replaces the policy,
+//! and peeks. It thus states the remaining permits for each treatment of usage, the curve of
+//! admitted permits and the next resets of aligned periods. Policies without a finite computation
+//! (concurrency, quotas of `MAX_QUOTA` and more) have no numbers. No key of a store is read.
+//!
+//! Tests: below, and `tests/pages/preview.rs`.
 
 use std::time::Duration;
 

@@ -1,4 +1,11 @@
 //! The changes that make the database equal to a policy file.
+//!
+//! Policies have an owner: the plan saves the policies of the file, deletes those of its owner that
+//! the file lacks, and fails if a changed policy has another owner, unless it is taken over. Rules
+//! are replaced if the file has some; suspensions and blocks are added. These have no owner.
+//!
+//! Invariants: equal content yields no change, and quotas of keys that were set by the API stay
+//! unless the file has quotas of the policy. Tests: `tests/policy_command.rs`.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,7 @@
-//! The decisions of the last day: more by day, with a higher share of denials before each raised
-//! limit, and the most denied keys of each hour.
+//! The decisions of the last day of the demonstration, which no gateway has made.
+//!
+//! The counts by minute follow the time of day, with a higher share of denials before each raised
+//! limit, and each hour has samples of the most denied keys. Tests: below, and `tests/demo.rs`.
 
 use std::collections::BTreeMap;
 

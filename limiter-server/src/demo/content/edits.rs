@@ -1,4 +1,7 @@
-//! The rules and the saved versions of the policies.
+//! The rules and the saved versions of the policies of the demonstration.
+//!
+//! Constants only: each version has its age in hours, author, text and reason, the oldest first.
+//! Tests: in `demo/content.rs`, which parses all texts and compares the order.
 
 use crate::demo::content::ADMIN;
 

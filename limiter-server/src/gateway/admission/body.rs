@@ -1,4 +1,12 @@
 //! A request body that must arrive in time and within the memory for all bodies.
+//!
+//! Slow clients must neither keep a request forever nor fill the memory. The body charges each
+//! frame to a counter that all listeners share, and fails if the counter is full or the read
+//! timeout ends. The timer starts at the first read that finds the body incomplete, so most bodies
+//! need no timer.
+//!
+//! Invariant: the bytes of a body are released when the body is dropped, also after an error.
+//! Tests: `tests/attacks.rs`.
 
 use std::fmt;
 use std::future::Future;

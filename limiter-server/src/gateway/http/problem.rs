@@ -1,4 +1,12 @@
-//! Answers that report a problem, as RFC 9457 defines them.
+//! Responses that report a problem, as RFC 9457 defines them.
+//!
+//! A client needs the reason of a failure in a form that programs can read. A `Problem` contains
+//! the status and the members of the body. A denial also has the policy, the numbers of its limits,
+//! the origin, the node and the revision, the headers `RateLimit` and `Retry-After`, and a link to
+//! the page that explains it, if one is configured. The key is a member only if the settings permit
+//! it.
+//!
+//! Tests: `tests/explanations.rs`, `tests/http_api.rs`.
 
 use std::borrow::Cow;
 

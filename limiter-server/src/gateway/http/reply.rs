@@ -1,4 +1,10 @@
-//! Answers to calls that succeeded.
+//! Responses to calls that succeeded: the numbers of each limit, as JSON and as headers.
+//!
+//! An amount is an integer unless it has a fraction, and a wait is rounded up to milliseconds, so
+//! that a client that waits is not early. The headers show at most `MAX_LIMITS_IN_HEADERS` limits;
+//! of more, they show the decisions with the smallest remaining share.
+//!
+//! Tests: `tests/http_api.rs`.
 
 use std::time::Duration;
 

@@ -1,4 +1,10 @@
-//! The bodies of requests.
+//! The JSON bodies of requests, and their conversion to keys, costs and limits.
+//!
+//! A request names one limit, or a list of at most `MAX_LIMITS`. A cost is converted through the
+//! decimal text of its number, since an amount has exact thousandths. The parts of a key are
+//! escaped, so that two different lists of parts are two keys. An unknown field is an error.
+//!
+//! Tests: `tests/http_api.rs`.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,11 @@
-//! The limits of a request: their policies, their atomic sets, and the answer to a denial.
+//! The limits of a request: their policies, their atomic sets, and the response to a denial.
+//!
+//! A request can contain limits that no single script decides. The file finds the policy of each
+//! limit, requires the scope and the kind of policy for the action, and divides the limits into
+//! sets that are decided atomically. After a denial it peeks the other sets, so that the response
+//! has the numbers of all limits, and finds the key of the limit that denied.
+//!
+//! Tests: `tests/all_or_nothing.rs`, `tests/explanations.rs`, `tests/http_api.rs`.
 
 use limiter_core::{Decision, LimitOutcome, Rejection};
 

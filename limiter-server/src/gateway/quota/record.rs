@@ -1,4 +1,11 @@
 //! The state of a ledger as the data of its token lease, which all nodes of the server share.
+//!
+//! Each node continues the ledger from the state that another node recorded, so the encoding
+//! contains every field of the ledger except the budget and the leased permits, which the lease
+//! itself has. The form is Protocol Buffers, with times in microseconds. Empty data is a ledger
+//! without holders.
+//!
+//! Tests: `tests/quota_ledger.rs`, and `two_nodes_divide_one_budget` in `tests/quota_streams.rs`.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,12 @@
-//! The gRPC service, written by hand so that building needs no protobuf compiler.
+//! The gRPC method of the quota service, written by hand so that building needs no protobuf
+//! compiler.
+//!
+//! The service refuses invalid clients before it reads their messages. A task for each stream
+//! applies the reports in their order to a `QuotaStream`, until the client leaves, a report is
+//! invalid, or the server shuts down. A stream has a channel of `MAX_UNREAD` responses; responses
+//! beyond it are lost.
+//!
+//! Tests: `tests/quota_streams.rs`.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

@@ -1,4 +1,11 @@
 //! The budgets of this node and their streams.
+//!
+//! A budget belongs to one policy and key. The first bucket of a stream creates the budget and its
+//! task (`budget`), and the task removes the budget when it ends. A `Subscription` ends its bucket
+//! when it is dropped.
+//!
+//! Invariants: a node has at most `MAX_BUDGETS` budgets, and a task that ends removes only its own
+//! budget. Tests: `tests/quota_streams.rs`.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,12 @@
 //! One stream of an Envoy: reports become demands, and buckets become subscriptions of budgets.
+//!
+//! A report names the domain and the usage of buckets. For each bucket, the stream finds the rule
+//! and its policy, and requires the scope `check` at every report, so a revoked client ends its
+//! stream at the next report. A bucket whose rule changed leaves its budget and subscribes to
+//! another one.
+//!
+//! Invariant: a stream has one domain and at most `MAX_BUCKETS` buckets, which end with it. Tests:
+//! `tests/quota_streams.rs`, `tests/quota_usage.rs`.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,10 @@
 //! A bucket of a stream in its budget: its demand, its uncounted calls, and the actions for it.
+//!
+//! The budget calls it for each report and each step. Actions are sent without waiting: a stream
+//! that does not read loses them, and its assignment ends by its time to live. The id of the holder
+//! is random, since the nodes of the server share one ledger without an allocation of ids.
+//!
+//! Tests: `tests/quota_streams.rs`, `tests/quota_usage.rs`.
 
 use limiter_core::Timestamp;
 use tokio::sync::mpsc;

@@ -1,4 +1,11 @@
-//! The commands besides `CL.THROTTLE`, which redis-cli, redis-py and redis-rs send to connect.
+//! The session of one RESP connection, and its commands besides `CL.THROTTLE`.
+//!
+//! Redis clients send `HELLO`, `AUTH`, `CLIENT`, `COMMAND`, `SELECT` and `PING` when they connect.
+//! The session answers them from its own state, and returns the decision of `CL.THROTTLE` as a
+//! future. The client is validated before each command of the list except `AUTH` and `QUIT`, so
+//! that an expired or removed token is refused on an open connection.
+//!
+//! Tests: `tests/resp.rs`.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicI64, Ordering};

@@ -1,4 +1,11 @@
 //! The report as one HTML file without scripts and without external resources.
+//!
+//! The page is written as text in one pass: the result in one sentence, the comparison,
+//! suggestions, policies with charts and keys, and notes on the accuracy. The styles are included
+//! in the page.
+//!
+//! Invariant: each text from a log or a policy file is escaped. Tests: `tests/replay/page.rs`,
+//! `tests/replay/guide.rs`.
 
 use std::fmt::{self, Write as _};
 use std::time::Duration;

@@ -1,4 +1,10 @@
-//! The report as text for a terminal.
+//! The report as text for a terminal, and the notes on its accuracy.
+//!
+//! Broken lines, clocks, time zones, undecided calls and omitted keys can make a result inexact.
+//! The notes state each of these with its number of lines or calls; the HTML page contains them
+//! too.
+//!
+//! Tests: `tests/replay/command.rs` for text and numbers, `tests/replay/input.rs` for notes.
 
 use std::fmt::Write as _;
 use std::time::Duration;

@@ -1,4 +1,11 @@
 //! The rates for which a capacity is computed.
+//!
+//! Useful rates lie between the mean rate of a key and the cost in its busiest second. The
+//! candidates have equal ratios in this range and are rounded to two or three digits, so that a
+//! policy file can state them; equal ones are removed.
+//!
+//! Invariant: a rate is positive, and is written in the shortest period in which it is at least one
+//! permit, or else per day. Tests: below, and `tests.rs`.
 
 use std::fmt;
 

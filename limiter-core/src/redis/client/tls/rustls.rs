@@ -1,4 +1,11 @@
 //! TLS by rustls, with *ring*.
+//!
+//! The settings are built once for each URL and shared by all dials: the roots of the application
+//! or those of the system, and a client certificate if configured. The provider of cryptography is
+//! passed explicitly, so the default provider of the program does not matter.
+//!
+//! Invariant: the certificate of the server and the host name in it are always verified. Tests:
+//! `tests/tls.rs`.
 
 use std::io;
 use std::sync::Arc;

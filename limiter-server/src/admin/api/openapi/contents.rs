@@ -1,4 +1,9 @@
 //! Bodies, parameters and headers of the routes, from the types that the handlers read.
+//!
+//! The match statements map a route of `ROUTES` to the type of its handler, and `CONDITIONAL` lists
+//! the routes with `If-Match`. The schemas come from the types, so a changed field changes the
+//! document. Tests: `bodies_and_parameters_are_documented` and `numbers_in_queries_are_documented`
+//! in `tests/api_lists.rs`.
 
 use serde_json::{Value, json};
 use utoipa::openapi::path::ParameterIn;

@@ -1,4 +1,12 @@
-//! Blocks of keys.
+//! Blocks of keys: the routes that list and add them.
+//!
+//! A block names a key, a network or one part of keys, and optionally an app. A block of an app
+//! needs the role editor in the app, and a block without an app the role editor in all apps. The
+//! list states which blocks contain a given key: the library decides it with the block alone, so
+//! that an explanation agrees with the gateway.
+//!
+//! Tests: `tests/overlays.rs`, and `explanation_names_the_block_of_a_key` in
+//! `tests/pages/truth.rs`.
 
 use axum::Json;
 use axum::extract::{Path, Query, State};

@@ -1,4 +1,11 @@
-//! Suspensions of policies.
+//! Suspensions of policies: the routes that list and add them.
+//!
+//! A suspension has a scope (a policy, an app or all), a mode, an optional start and a required
+//! end. It needs the role owner in all apps of its scope, and for all policies an administrator of
+//! the namespace. The list also names the subscribers whose version does not apply suspensions.
+//!
+//! Tests: `tests/overlays.rs`, and `explanation_states_the_suspension_of_that_time` in
+//! `tests/pages/tasks.rs`.
 
 use axum::Json;
 use axum::extract::{Path, Query, State};
