@@ -116,6 +116,8 @@ pub(crate) async fn rotate(
     let overlap = overlap_seconds.unwrap_or(OVERLAP_SECONDS.0);
     let overlap = overlap.clamp(0, OVERLAP_SECONDS.1);
     let ends_at = now.saturating_add(overlap * 1_000_000).min(old.expires_at);
+    // An earlier rotation may have ended it sooner.
+    let ends_at = old.revoked_at.map_or(ends_at, |end| end.min(ends_at));
     let secret = Secret::generate(TOKEN_PREFIX);
     let new = NewStoredToken {
         id: random_id(),

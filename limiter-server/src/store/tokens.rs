@@ -128,11 +128,12 @@ impl Store {
         row.as_ref().map(StoredToken::read).transpose()
     }
 
-    /// Adds a token, and ends `replaced` at a time if there is one.
+    /// Adds a token. If it replaces one, that token ends at the given time, or at the end of an
+    /// earlier rotation if that is sooner.
     ///
     /// # Errors
     ///
-    /// [`StoreError`] when the database does not answer.
+    /// [`StoreError::NotFound`] when the replaced token has been revoked.
     pub async fn add_token(
         &self,
         new: &NewStoredToken,
@@ -154,10 +155,13 @@ impl Store {
         ];
         transaction.execute(sql, binds).await?;
         if let Some((id, ends_at)) = replaced {
-            let sql = "UPDATE token SET revoked_at = ? WHERE namespace = ? AND id = ? AND revoked_at IS NULL";
-            transaction
-                .execute(sql, binds![ends_at, &new.namespace, id])
-                .await?;
+            let sql = "UPDATE token SET revoked_at = \
+                       CASE WHEN revoked_at IS NULL OR revoked_at > ? THEN ? ELSE revoked_at END \
+                       WHERE namespace = ? AND id = ? AND (revoked_at IS NULL OR revoked_at > ?)";
+            let binds = binds![ends_at, ends_at, &new.namespace, id, new.created_at];
+            if transaction.execute(sql, binds).await? == 0 {
+                return Err(StoreError::NotFound);
+            }
         }
         let action = match replaced {
             Some(_) => "token.rotate",

@@ -419,6 +419,19 @@ async fn tokens_are_revoked_rotated_and_distrusted(store: Store, _: &str) {
     };
     assert!(read("a").await.is_valid_at(49) && !read("a").await.is_valid_at(50));
     assert!(read("b").await.is_valid_at(99) && !read("b").await.is_valid_at(100));
+    // A second rotation can shorten the overlap, and cannot extend it.
+    for (id, ends_at, end) in [("c", 20, 20), ("d", 60, 20)] {
+        let rotated = store.add_token(&token(id), Some(("a", ends_at))).await;
+        rotated.expect("rotated again");
+        assert_eq!(read("a").await.revoked_at, Some(end));
+    }
+    let later = NewStoredToken {
+        created_at: 20,
+        ..token("e")
+    };
+    let revoked = store.add_token(&later, Some(("a", 30))).await;
+    assert!(matches!(revoked, Err(StoreError::NotFound)), "{revoked:?}");
+    assert!(store.token_by_hash("hash of e").await.expect("read").is_none());
     let foreign = store
         .change_token("staging", "b", TokenChange::Revoke, "ann", 5)
         .await;
