@@ -33,7 +33,7 @@ impl ClientSource {
     /// The reason why the text cannot be used.
     pub(crate) fn clients(&self, text: Option<&str>) -> Result<AccessTable, String> {
         let text = text.ok_or("the file cannot be read")?;
-        let mut file = SettingsFile::parse(text).map_err(|error| error.to_string())?;
+        let mut file = SettingsFile::parse(text)?;
         let table = file.clients()?;
         if self.requires_clients && table.is_empty() {
             return Err(

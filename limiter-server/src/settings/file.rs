@@ -143,7 +143,7 @@ impl SettingsFile {
         match fs::read_to_string(path) {
             Ok(text) => match Self::parse(&text) {
                 Ok(file) => Ok((file, Some(text))),
-                Err(error) => Err(refused(error.to_string())),
+                Err(error) => Err(refused(error)),
             },
             Err(error) if error.kind() == ErrorKind::NotFound && !is_required => Ok((Self::default(), None)),
             Err(error) => Err(refused(error.to_string())),
@@ -151,13 +151,41 @@ impl SettingsFile {
     }
 
     /// Reads the text of a file.
-    pub(super) fn parse(text: &str) -> Result<Self, toml::de::Error> {
-        toml::from_str(text)
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        toml::from_str(text).map_err(|error| position_and_reason(text, &error))
     }
 
     /// Takes the configured clients.
     pub(super) fn clients(&mut self) -> Result<AccessTable, String> {
         let (tokens, clients) = (std::mem::take(&mut self.token), std::mem::take(&mut self.client));
         AccessTable::new(tokens, clients)
+    }
+}
+
+/// Describes an error without the line of the text, which may contain a password.
+fn position_and_reason(text: &str, error: &toml::de::Error) -> String {
+    let Some(before) = error.span().and_then(|span| text.get(..span.start)) else {
+        return error.message().to_owned();
+    };
+    let line = before.matches('\n').count() + 1;
+    let column = before.chars().rev().take_while(|char| *char != '\n').count() + 1;
+    format!("line {line}, column {column}: {}", error.message())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::settings::file::SettingsFile;
+
+    #[test]
+    fn error_does_not_show_the_line() {
+        let text = "http = '127.0.0.1:1'\nredis = \"redis://:secret@host\nnamespace = 'n'\n";
+        let error = SettingsFile::parse(text).expect_err("a text without an end");
+        assert!(error.starts_with("line 2, column "), "{error}");
+        assert!(!error.contains("secret"), "{error}");
+        let error = SettingsFile::parse("redis = 'redis://:secret@host' x\n").expect_err("a second value");
+        assert!(
+            error.starts_with("line 1, column ") && !error.contains("secret"),
+            "{error}"
+        );
     }
 }
