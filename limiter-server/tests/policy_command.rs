@@ -437,3 +437,25 @@ fn apply_saves_all_changes_or_none() {
         "{exported}"
     );
 }
+
+/// As `limiter-server policy apply … | head -1`.
+#[test]
+fn closed_output_does_not_stop_apply() {
+    let workspace = Workspace::new();
+    let (code, _, errors) = workspace.policy(&["export"]);
+    assert_eq!(code, Some(1), "no database yet: {errors}");
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let file = workspace.0.write("policies.toml", POLICIES);
+    let url = format!("sqlite:{}", workspace.0.path().join("limiter.db").display());
+    let mut apply = command();
+    apply
+        .args(["policy", "apply", "--database", &url, "-f"])
+        .arg(file);
+    let output = apply.stdout(writer).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{errors}");
+    let (code, output, errors) = workspace.policy(&["export"]);
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(output.contains("search") && output.contains("mail"), "{output}");
+}

@@ -10,6 +10,7 @@ use limiter_core::registry::{PolicyRegistry, Suspension, SuspensionMode, Suspens
 use limiter_core::{Timestamp, parse_duration};
 
 use crate::cli::author::AuthorArgs;
+use crate::cli::print_text;
 use crate::error_text::with_causes;
 use crate::serve::limits;
 use crate::settings::{StoreArgs, StoreSettings};
@@ -93,16 +94,15 @@ pub(super) fn run(args: &KillArgs) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("cannot start the runtime: {error}"))?;
     let revision = runtime.block_on(write(args, &settings, suspension.as_ref()))?;
-    match suspension {
-        Some(suspension) => println!(
-            "{}: {} until {} (revision {revision})",
+    print_text(&match suspension {
+        Some(suspension) => format!(
+            "{}: {} until {} (revision {revision})\n",
             suspension.scope(),
             suspension.mode(),
             time_text(suspension.end())
         ),
-        None => println!("{}: ended (revision {revision})", args.scope),
-    }
-    Ok(())
+        None => format!("{}: ended (revision {revision})\n", args.scope),
+    })
 }
 
 async fn write(

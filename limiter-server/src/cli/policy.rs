@@ -108,7 +108,7 @@ pub(super) fn run(command: PolicyCommand) -> Result<ExitCode, String> {
             let rollback =
                 async |store: Store| rollback(&store, (namespace, &name), to, reason, &author).await;
             let revision = database.run_existing(rollback)?;
-            println!("{name}: revision {revision}");
+            print_text(&format!("{name}: revision {revision}\n"))?;
             Ok(ExitCode::SUCCESS)
         }
     }
@@ -134,11 +134,11 @@ fn apply(args: &ApplyArgs, is_dry_run: bool) -> Result<ExitCode, String> {
             ));
         }
         if changes.is_empty() {
-            println!("no changes");
+            print_text("no changes\n")?;
             return Ok(ExitCode::SUCCESS);
         }
         for change in &changes {
-            print_change(change, &documents);
+            print_change(change, &documents)?;
         }
         if is_dry_run {
             return Ok(ExitCode::from(WOULD_CHANGE));

@@ -15,6 +15,7 @@ use crate::admin::auth::password::{PasswordError, Passwords};
 use crate::admin::tokens::check_name;
 use crate::cli::author::AuthorArgs;
 use crate::cli::database::DatabaseArgs;
+use crate::cli::print_text;
 use crate::error_text::with_causes;
 use crate::store::{NewAccount, Store, StoreError, now_micros};
 
@@ -77,6 +78,7 @@ pub(super) fn run(command: UserCommand) -> Result<(), String> {
             set.await.map_err(|error| account_message(&name, &error))
         }),
         UserCommand::List { database } => database.run_existing(async |store| {
+            let mut text = String::new();
             for account in store.accounts().await.map_err(|error| with_causes(&error))? {
                 let role = if account.is_admin { "admin" } else { "user" };
                 let state = if account.is_disabled {
@@ -84,9 +86,9 @@ pub(super) fn run(command: UserCommand) -> Result<(), String> {
                 } else {
                     "enabled"
                 };
-                println!("{}\t{role}\t{state}", account.name);
+                text.push_str(&format!("{}\t{role}\t{state}\n", account.name));
             }
-            Ok(())
+            print_text(&text)
         }),
         UserCommand::Remove {
             database,

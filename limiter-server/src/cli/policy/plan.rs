@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use limiter_core::registry::PolicyRegistry;
 
 use crate::admin::preview::unified_diff;
+use crate::cli::print_text;
 use crate::error_text::with_causes;
 use crate::overlay_text;
 use crate::policy_text::{PolicyText, rules_to_toml};
@@ -122,7 +123,7 @@ fn plan_overlays(
 }
 
 /// Prints a change with its difference to the database.
-pub(super) fn print_change(change: &PlannedChange, documents: &[StoredDocument]) {
+pub(super) fn print_change(change: &PlannedChange, documents: &[StoredDocument]) -> Result<(), String> {
     let body = |kind, name: &str| {
         let found = documents.iter().find(|of| of.kind == kind && of.name == name);
         found.filter(|of| !of.is_deleted)
@@ -152,6 +153,5 @@ pub(super) fn print_change(change: &PlannedChange, documents: &[StoredDocument])
             (title, before.unwrap_or_default(), text.clone())
         }
     };
-    println!("{title}");
-    print!("{}", unified_diff(&before, &after));
+    print_text(&format!("{title}\n{}", unified_diff(&before, &after)))
 }
