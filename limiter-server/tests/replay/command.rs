@@ -122,6 +122,13 @@ fn cost_field_is_charged() {
 }
 
 #[test]
+fn cost_above_the_capacity_is_never_admitted() {
+    let (code, output, errors) = Files::new().replay(&["--cost", "body_bytes_sent"]);
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    assert!(output.contains("waits never: 7\n"), "{output}");
+}
+
+#[test]
 fn comparison_counts_changed_calls() {
     let files = Files::new();
     let other = files.write("other.toml", &POLICIES.replace("capacity = 2", "capacity = 4"));

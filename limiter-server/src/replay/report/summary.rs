@@ -81,14 +81,20 @@ fn write_policy(policy: &PolicyReport, to: &mut String) -> std::fmt::Result {
         grouped(policy.denied_keys),
         grouped(policy.keys)
     )?;
-    let ranges = Waits::RANGES.iter().zip(policy.waits.ranges);
+    let waits = &policy.waits;
+    let ranges = Waits::RANGES.iter().zip(waits.ranges);
+    // A cost above the capacity is admitted after no wait.
     let ranges: Vec<String> = ranges
+        .chain([(&"never", waits.never)])
         .filter(|(_, count)| *count > 0)
         .map(|(name, count)| format!("{name}: {}", grouped(count)))
         .collect();
     if !ranges.is_empty() {
-        let longest = span(policy.waits.longest);
-        writeln!(to, "    waits {}; longest {longest}", ranges.join(", "))?;
+        let longest = match waits.ranges.iter().any(|count| *count > 0) {
+            true => format!("; longest {}", span(waits.longest)),
+            false => String::new(),
+        };
+        writeln!(to, "    waits {}{longest}", ranges.join(", "))?;
     }
     for key in policy.most_denied.iter().take(SHOWN) {
         let (key, denied, calls) = (&key.key, grouped(key.denied), grouped(key.calls));
