@@ -313,3 +313,46 @@ fn histories_answer_the_revision_of_a_time() {
     let hidden = stranger.get(&format!("{NAMESPACE}/policies/search/history?at={}", i64::MAX));
     assert_eq!(hidden.status, 404, "{}", hidden.body);
 }
+
+/// A misspelled end would otherwise be no end.
+#[test]
+fn misspelled_fields_of_bodies_are_rejected() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    assert_eq!(root.put_policy("p", 0, &policy("p", 5, "shop")).status, 200);
+    let bodies = [
+        ("POST", "/blocks", json!({ "key": "ann", "app": "shop" })),
+        (
+            "POST",
+            "/suspensions",
+            json!({ "scope": "policy:p", "enforcement": "off", "for_seconds": 60 }),
+        ),
+        (
+            "POST",
+            "/policies/p/quotas",
+            json!({ "key": "ann", "capacity": 7, "rate": "1/s", "for_seconds": 60 }),
+        ),
+        (
+            "PUT",
+            "/policies/p/trial",
+            json!({ "capacity": 3, "rate": "1/s", "for_seconds": 60 }),
+        ),
+    ];
+    for (method, path, body) in bodies {
+        let mut misspelled = body.clone();
+        misspelled["untill"] = json!(1);
+        let path = format!("{NAMESPACE}{path}");
+        // Changes of the policy need its revision.
+        let revision = root.get(&format!("{NAMESPACE}/policies/p")).json()["revision"].to_string();
+        let current = [("if-match", revision.as_str())];
+        let answer = root.send(method, &path, &current, &misspelled);
+        assert_eq!(answer.status, 400, "{path}: {}", answer.body);
+        assert!(
+            answer.body.contains("unknown field `untill`"),
+            "{path}: {}",
+            answer.body
+        );
+        let answer = root.send(method, &path, &current, &body);
+        assert!(answer.status < 300, "{path}: {}", answer.body);
+    }
+}

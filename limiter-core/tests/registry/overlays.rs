@@ -326,8 +326,14 @@ fn name_of_a_blocked_part_without_a_text_form_is_rejected() {
         value: value.to_owned(),
     };
     let registry = PolicyRegistry::new();
-    let error = registry.block(Block::new(part("a=b", "c"))).unwrap_err().to_string();
-    assert!(error.contains("`a=b`") && error.contains("without `=`"), "{error}");
+    let error = registry
+        .block(Block::new(part("a=b", "c")))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("`a=b`") && error.contains("without `=`"),
+        "{error}"
+    );
     registry.block(Block::new(part("a", "b=c"))).unwrap();
     let read = PolicyRegistry::from_toml(&registry.to_toml()).unwrap();
     assert_eq!(read.blocks(), registry.blocks());

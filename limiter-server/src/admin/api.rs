@@ -11,6 +11,7 @@ mod documents;
 mod import;
 mod keys;
 mod openapi;
+mod other_fields;
 mod overlays;
 mod paging;
 mod people;

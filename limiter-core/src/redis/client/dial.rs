@@ -182,8 +182,7 @@ where
         });
     }
     let logging_in = MultiplexedConnection::new_with_config(&endpoint.login, stream, config);
-    let (inner, driver) =
-        with_deadline(deadline, "the server did not answer to the login", logging_in).await?;
+    let (inner, driver) = with_deadline(deadline, "the server did not answer the login", logging_in).await?;
     let driver = Driver::new(tokio::spawn(driver).abort_handle());
     Ok(Connection::new(inner, health, Some(driver)))
 }

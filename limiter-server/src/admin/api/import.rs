@@ -62,7 +62,8 @@ pub(super) async fn save(
     });
     let policies: Vec<PolicyEdit> = policies.collect();
     for policy in &policies {
-        require_readers(&admin, policy).await?;
+        let text = policy.text.as_deref();
+        require_readers(&admin, (&policy.namespace, &policy.name), text).await?;
     }
     let batch = BatchEdit {
         namespace: namespace.clone(),

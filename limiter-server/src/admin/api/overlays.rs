@@ -21,6 +21,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::admin::Admin;
 use crate::admin::api::caller::{AdminCaller, JsonBody};
+use crate::admin::api::other_fields::NoOtherFields;
 pub(super) use crate::admin::api::overlays::blocks::{BlockBody, BlockQuery, block, blocks};
 pub(super) use crate::admin::api::overlays::suspensions::{SuspensionBody, suspend, suspensions};
 use crate::admin::api::problem::AdminProblem;
@@ -76,6 +77,9 @@ impl End {
 pub(super) struct EndBody {
     #[serde(flatten)]
     end: End,
+    #[serde(flatten)]
+    #[schema(ignore)]
+    _others: NoOtherFields,
 }
 
 /// The time for which a list is read.

@@ -279,7 +279,7 @@ pub(super) async fn run(
     edit: PolicyEdit,
 ) -> Result<Response, AdminProblem> {
     let (namespace, name, is_deletion) = (edit.namespace.clone(), edit.name.clone(), edit.text.is_none());
-    require_readers(admin, &edit).await?;
+    require_readers(admin, (&edit.namespace, &edit.name), edit.text.as_deref()).await?;
     match edit::save_policy(admin.store(), &caller.0, edit).await? {
         EditOutcome::Saved { revision } => {
             if let Some(publisher) = admin.publisher(&namespace) {
@@ -306,16 +306,20 @@ pub(super) async fn run(
     }
 }
 
-/// Fails if a process that follows the registry cannot read the policy.
-pub(super) async fn require_readers(admin: &Admin, edit: &PolicyEdit) -> Result<(), AdminProblem> {
-    let (Some(text), Some(publisher)) = (&edit.text, admin.publisher(&edit.namespace)) else {
+/// Fails if a process that follows the registry cannot read the new text of a policy.
+pub(super) async fn require_readers(
+    admin: &Admin,
+    (namespace, name): (&str, &str),
+    text: Option<&str>,
+) -> Result<(), AdminProblem> {
+    let (Some(text), Some(publisher)) = (text, admin.publisher(namespace)) else {
         return Ok(());
     };
     // The edit reports the errors of the text.
-    let Ok(policy) = PolicyText::parse(&edit.name, text) else {
+    let Ok(policy) = PolicyText::parse(name, text) else {
         return Ok(());
     };
-    match publisher.refusal(&edit.name, &policy.to_toml()).await {
+    match publisher.refusal(name, &policy.to_toml()).await {
         Some(reason) => Err(AdminProblem::new(StatusCode::UNPROCESSABLE_ENTITY, reason)),
         None => Ok(()),
     }

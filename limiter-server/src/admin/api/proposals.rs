@@ -17,7 +17,7 @@ use utoipa::IntoParams;
 use crate::admin::Admin;
 use crate::admin::api::caller::{AdminCaller, JsonBody};
 use crate::admin::api::paging::page;
-use crate::admin::api::policies::{ReasonBody, is_readable};
+use crate::admin::api::policies::{ReasonBody, is_readable, require_readers};
 use crate::admin::api::problem::AdminProblem;
 use crate::admin::edit;
 use crate::admin::permissions::{AdminAction, Object, may};
@@ -107,6 +107,12 @@ pub(super) async fn approve(
 ) -> Result<Json<Value>, AdminProblem> {
     let proposal = find(&admin, &caller, &namespace, &id).await?;
     let reason = body.reason.or_else(|| proposal.reason.clone());
+    require_readers(
+        &admin,
+        (&proposal.namespace, &proposal.name),
+        Some(&proposal.body),
+    )
+    .await?;
     let revision = edit::approve(admin.store(), &caller.0, &proposal, reason).await?;
     if let Some(publisher) = admin.publisher(&namespace) {
         publisher.wake();

@@ -18,6 +18,7 @@ use utoipa::ToSchema;
 use crate::admin::Admin;
 use crate::admin::api::caller::{AdminCaller, JsonBody};
 use crate::admin::api::keys::key_under;
+use crate::admin::api::other_fields::NoOtherFields;
 use crate::admin::api::overlays::End;
 use crate::admin::api::policy_change::{Numbers, PolicyChange, unprocessable};
 use crate::admin::api::problem::AdminProblem;
@@ -41,6 +42,9 @@ pub(super) struct QuotaBody {
     #[serde(flatten)]
     end: End,
     reason: Option<String>,
+    #[serde(flatten)]
+    #[schema(ignore)]
+    _others: NoOtherFields,
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -48,6 +52,9 @@ pub(super) struct RemovedQuotaBody {
     #[serde(flatten)]
     key: NamedKey,
     reason: Option<String>,
+    #[serde(flatten)]
+    #[schema(ignore)]
+    _others: NoOtherFields,
 }
 
 impl NamedKey {

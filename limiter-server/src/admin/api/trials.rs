@@ -19,6 +19,7 @@ use utoipa::ToSchema;
 
 use crate::admin::Admin;
 use crate::admin::api::caller::{AdminCaller, JsonBody};
+use crate::admin::api::other_fields::NoOtherFields;
 use crate::admin::api::overlays::End;
 use crate::admin::api::policy_change::{Numbers, PolicyChange, unprocessable};
 use crate::admin::api::problem::AdminProblem;
@@ -40,9 +41,13 @@ pub(super) struct TrialBody {
     #[serde(flatten)]
     end: End,
     reason: Option<String>,
+    #[serde(flatten)]
+    #[schema(ignore)]
+    _others: NoOtherFields,
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub(super) struct DecisionBody {
     reason: Option<String>,
 }

@@ -18,6 +18,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::admin::Admin;
 use crate::admin::api::caller::{AdminCaller, JsonBody};
+use crate::admin::api::other_fields::NoOtherFields;
 use crate::admin::api::overlays::history::registry_at;
 use crate::admin::api::overlays::{End, Overlay, put, shown, summary, unprocessable};
 use crate::admin::api::paging::{ListPage, by_field};
@@ -82,6 +83,9 @@ pub(in crate::admin::api) struct BlockBody {
     #[serde(flatten)]
     end: End,
     reason: Option<String>,
+    #[serde(flatten)]
+    #[schema(ignore)]
+    _others: NoOtherFields,
 }
 
 impl Overlay for Block {

@@ -17,6 +17,7 @@ use utoipa::ToSchema;
 
 use crate::admin::Admin;
 use crate::admin::api::caller::{AdminCaller, JsonBody};
+use crate::admin::api::other_fields::NoOtherFields;
 use crate::admin::api::overlays::history::registry_at;
 use crate::admin::api::overlays::{AtQuery, End, Overlay, put, shown, summary, unprocessable};
 use crate::admin::api::paging::{ListPage, by_field};
@@ -36,6 +37,9 @@ pub(in crate::admin::api) struct SuspensionBody {
     #[serde(flatten)]
     end: End,
     reason: Option<String>,
+    #[serde(flatten)]
+    #[schema(ignore)]
+    _others: NoOtherFields,
 }
 
 impl Overlay for Suspension {
