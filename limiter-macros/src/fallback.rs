@@ -2,7 +2,7 @@
 //!
 //! A fallback is a path to a function, or a method of `self` or of one of its fields. Arguments of
 //! the function and the rejection are passed if `pass_args` and `pass_rejection` are present, in
-//! this order. Types are left to the compiler, whose errors are shown at the fallback.
+//! this order. The compiler checks the types and shows its errors at the fallback.
 //!
 //! Tests: `tests/behaviour/fallbacks.rs`, `tests/ui/fail` (`fallback_*.rs`), and the snapshot of
 //! `tests/snapshots/fallback_with_arguments.rs`.

@@ -1,9 +1,9 @@
 //! The algorithm of an attribute and its numbers.
 //!
-//! The kind of the attribute selects the algorithm, whose required numbers are read as literals or
+//! The kind of the attribute selects the algorithm. Its required numbers are read as literals or
 //! kept as expressions. A number with a period and a rate in text form become one exact fraction;
-//! an expression without a period can also be a `Rate`. A policy whose numbers are all constant is
-//! built once.
+//! an expression without a period can also be a `Rate`. A policy with constant
+//! numbers only is built once.
 //!
 //! Tests: `tests/ui/fail` (`rate_*.rs`, `capacity_*.rs`, `max_*.rs`), `tests/behaviour/plain.rs`,
 //! `tests/compiles/arguments.rs`.

@@ -4,7 +4,7 @@
 //! The codes of SQLite, PostgreSQL, MySQL and MariaDB are mapped to both properties:
 //! `is_unavailable` and `is_unconfirmed`.
 //!
-//! The text of the driver is in `source`, and a message states what to do. Tests:
+//! The text of the driver is in `source`, and a message states the remedy. Tests:
 //! `tests/control_plane/stalled_database.rs`, `tests/store.rs`.
 
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Tuples of two to four key extractors, whose keys are joined to one key.
+//! Tuples of two to four key extractors: their keys are joined to one key.
 //!
 //! The extractors run in order, and each key becomes an escaped part of the joined key. Results
 //! after a pending one are kept until it completes, so that each part keeps its position.

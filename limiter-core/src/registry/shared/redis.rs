@@ -2,7 +2,7 @@
 //!
 //! An edit reads the text of Redis, changes one entry, and publishes the result if the revision is
 //! still the one that was read; after a conflict it starts again with the new text. Unknown names
-//! cause at most one read per 250 ms, whose result concurrent callers share.
+//! cause at most one read per 250 ms, and concurrent callers share its result.
 //!
 //! Invariant: concurrent edits of several processes all apply or return an error. Tests:
 //! `limiter-redisson/tests/redisson.rs` with its modules `rates` and `redis`.

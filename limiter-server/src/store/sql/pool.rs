@@ -1,9 +1,9 @@
 //! The connections to a database, and the selection of the database by the scheme of its URL.
 //!
 //! Each of SQLite, PostgreSQL and MySQL (MariaDB) has its own pool with the settings that the store
-//! needs: WAL and full synchronization of SQLite, `READ COMMITTED` of MySQL, whose locks of gaps
-//! would let inserts deadlock. A semaphore serializes the writers of SQLite in this process, since
-//! the database lets waiting writers poll.
+//! needs: WAL and full synchronization of SQLite, `READ COMMITTED` of MySQL, since locks of gaps
+//! would let its inserts deadlock. A semaphore serializes the writers of SQLite in this process,
+//! since the database lets waiting writers poll.
 //!
 //! Tests: `tests/store.rs`, `tests/store_mariadb.rs`, `tests/store_mysql.rs`.
 
