@@ -4,8 +4,9 @@
 //! acquisition that was cancelled or got no reply; if the release is lost too, the lease expires.
 //! One task per limiter renews the held leases, see [`housekeeper`].
 //!
-//! Invariant: a lease is never released while a renewal for it is in flight, because a late renewal
-//! would create it again. Tests: `tests/concurrency.rs`, `tests/concurrency/two_processes.rs`.
+//! Invariant: a lease is released after all renewals of it have ended, because a late renewal would
+//! create it again (see [`renewal_queue`]). Tests: `tests/concurrency.rs`,
+//! `tests/concurrency/two_processes.rs`.
 
 pub(crate) mod housekeeper;
 mod lease;

@@ -5,7 +5,8 @@
 //! for `TAKE_OVER_AFTER`, its runtime may have ended, and the next use of a lease starts another
 //! task.
 //!
-//! Invariants: a task that another one has replaced starts no calls, and the timeout of a renewal
+//! Invariants: a task that another one has replaced starts no calls, a call that was started
+//! reports its end unless its runtime ends, and the timeout of a renewal
 //! is at most a sixth of the lease, so that a failed renewal is repeated before the lease ends.
 //! Tests: `tests/concurrency.rs`, `tests/concurrency/outages.rs`.
 
@@ -16,7 +17,7 @@ use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
 use crate::redis::permit_leases::PermitLeases;
-use crate::redis::permit_leases::renewal_queue::{Release, Renewal, RenewalCall};
+use crate::redis::permit_leases::renewal_queue::{Release, RenewalBatch, RenewalCall};
 use crate::redis::permit_leases::validity::ends;
 use crate::support::real_time;
 use crate::support::real_time::within;
@@ -64,6 +65,8 @@ impl Housekeeper {
             let free_calls = MAX_CALLS.saturating_sub(calls.len());
             let due = leases.lock().work(self.number, now, free_calls);
             let Some((calls_due, next)) = due else {
+                // A call that was sent reports its end.
+                calls.detach_all();
                 return;
             };
             for call in calls_due {
@@ -91,12 +94,13 @@ impl Drop for Housekeeper {
 
 async fn run(leases: Arc<PermitLeases>, call: RenewalCall) {
     match call {
-        RenewalCall::Renew(renewals) => renew(&leases, &renewals).await,
+        RenewalCall::Renew(batch) => renew(&leases, batch).await,
         RenewalCall::Release(releases) => release(&leases, releases).await,
     }
 }
 
-async fn renew(owner: &PermitLeases, leases: &[Renewal]) {
+async fn renew(owner: &Arc<PermitLeases>, batch: RenewalBatch) {
+    let leases = &batch.leases;
     let Some(first) = leases.first() else { return };
     let permits: Vec<_> = leases.iter().map(|lease| lease.permit).collect();
     let shortest = permits.iter().map(|permit| permit.terms.lease_ms).min();
@@ -116,9 +120,11 @@ async fn renew(owner: &PermitLeases, leases: &[Renewal]) {
         Err(error) => tracing::debug!(error = %error.with_causes(), "cannot renew concurrency leases"),
     }
     let now = owner.clock.now();
-    owner.lock().on_renewed(leases, now, reply.as_ref().map(|_| ()));
-    // A release may wait for the end of the renewal.
+    owner.lock().on_renewed(&batch, now, reply.as_ref().map(|_| ()));
+    // A release may wait for the end of the renewal, or may be repeated after it.
     owner.settled.notify_waiters();
+    owner.wake.notify_one();
+    ensure_running(owner);
 }
 
 async fn release(owner: &PermitLeases, releases: Vec<Release>) {

@@ -107,6 +107,7 @@ impl PermitLease {
         self.end = OnDrop::ReleaseAndNotify;
         let renewing = Renewal {
             key: Arc::clone(&self.key),
+            identity: self.identity,
             permit: self.permit,
             validity: Arc::clone(&self.validity),
         };

@@ -4,8 +4,12 @@
 //! decides which leases to renew or release in the next calls, batches them per key, and
 //! reschedules failed ones. It performs no I/O; `housekeeper.rs` drives it.
 //!
-//! Invariant: a lease is never released while a renewal for it is in flight. Tests:
-//! `tests/concurrency.rs`.
+//! A task that stalled, and that another one has replaced, may still send its renewals: after the
+//! release of a lease they create the lease again. The end of such a renewal therefore schedules
+//! the release once more.
+//!
+//! Invariants: a lease is not released while the current task renews it, and a released lease whose
+//! renewal ends is released afterwards. Tests: below, `tests/concurrency.rs`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -15,7 +19,7 @@ use crate::error::StoreError;
 use crate::identity::Identity;
 use crate::memory::permit_table::MAX_PERMIT_COST;
 use crate::redis::permit_leases::store::PermitId;
-use crate::redis::permit_leases::validity::Validity;
+use crate::redis::permit_leases::validity::{Validity, ends};
 use crate::support::jitter::with_jitter;
 use crate::units::{Timestamp, micros_ceil};
 
@@ -34,6 +38,7 @@ const REPEAT_RELEASE_AFTER: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub(crate) struct Renewal {
     pub(crate) key: Arc<str>,
+    pub(crate) identity: Identity,
     pub(crate) permit: PermitId,
     pub(crate) validity: Arc<Validity>,
 }
@@ -53,10 +58,17 @@ pub(crate) struct Release {
     pub(crate) notifies_next: bool,
 }
 
+/// The leases of one call, and the number of the task that renews them.
+#[derive(Debug)]
+pub(crate) struct RenewalBatch {
+    pub(crate) leases: Vec<Renewal>,
+    housekeeper: u64,
+}
+
 /// One call to Redis about permits of one key.
 #[derive(Debug)]
 pub(crate) enum RenewalCall {
-    Renew(Vec<Renewal>),
+    Renew(RenewalBatch),
     Release(Vec<Release>),
 }
 
@@ -66,8 +78,8 @@ pub(crate) struct RenewalQueue {
     renewals: HashMap<u64, (u64, Renewal)>,
     /// The renewal times in order, without the leases whose renewal is in flight.
     due: BTreeSet<(u64, u64)>,
-    /// Leases whose renewal is in flight. They are not released before it ends, because a late
-    /// renewal would create them again.
+    /// Leases whose renewal by the current task is in flight. They are not released before it ends,
+    /// because a late renewal would create them again.
     renewals_in_flight: HashSet<u64>,
     releases: BTreeMap<u64, Release>,
     /// Releases that were sent to Redis and have no reply yet.
@@ -145,7 +157,7 @@ impl RenewalQueue {
         if self.housekeeper.number != housekeeper {
             return None;
         }
-        if self.renewals.is_empty() && self.is_settled() {
+        if self.renewals.is_empty() && self.renewals_in_flight.is_empty() && self.is_settled() {
             self.housekeeper.due = None;
             return None;
         }
@@ -176,9 +188,8 @@ impl RenewalQueue {
                     self.due.remove(&(*due, lease.permit.number));
                     self.renewals_in_flight.insert(lease.permit.number);
                 }
-                calls.push(RenewalCall::Renew(
-                    leases.into_iter().map(|(_, lease)| lease).collect(),
-                ));
+                let leases = leases.into_iter().map(|(_, lease)| lease).collect();
+                calls.push(RenewalCall::Renew(RenewalBatch { leases, housekeeper }));
             }
         }
         let next_renewal = self.due.first().map(|(due, _)| *due);
@@ -195,9 +206,22 @@ impl RenewalQueue {
     }
 
     /// Reschedules leases after the reply to a renewal.
-    pub(crate) fn on_renewed(&mut self, leases: &[Renewal], now: Timestamp, result: Result<(), &StoreError>) {
-        for lease in leases {
+    pub(crate) fn on_renewed(
+        &mut self,
+        batch: &RenewalBatch,
+        now: Timestamp,
+        result: Result<(), &StoreError>,
+    ) {
+        for lease in &batch.leases {
             let number = lease.permit.number;
+            if batch.housekeeper != self.housekeeper.number {
+                // The current task renews the lease, unless it was released: then this renewal may
+                // have created it again.
+                if !self.renewals.contains_key(&number) {
+                    self.schedule_release(lease.repeated_release(now));
+                }
+                continue;
+            }
             self.renewals_in_flight.remove(&number);
             let next = if result.is_ok() {
                 self.next_renewal(now, &lease.permit)
@@ -205,8 +229,6 @@ impl RenewalQueue {
                 now.after(retry_pause(&lease.permit)).as_micros()
             };
             if let Some((due, _)) = self.renewals.get_mut(&number) {
-                // Another task may have scheduled the lease meanwhile.
-                self.due.remove(&(*due, number));
                 *due = next;
                 self.due.insert((next, number));
             }
@@ -283,6 +305,20 @@ impl RenewalQueue {
     }
 }
 
+impl Renewal {
+    fn repeated_release(&self, now: Timestamp) -> Release {
+        Release {
+            key: Arc::clone(&self.key),
+            identity: self.identity,
+            permit: self.permit,
+            expires_at: ends(now, &self.permit.terms),
+            due: now.as_micros(),
+            repeats: false,
+            notifies_next: true,
+        }
+    }
+}
+
 fn retry_pause(permit: &PermitId) -> Duration {
     let lease = Duration::from_millis(permit.terms.lease_ms.into());
     with_jitter((lease / RETRIES_PER_LEASE).clamp(MIN_RETRY_PAUSE, MAX_RETRY_PAUSE))
@@ -306,3 +342,6 @@ fn batches_by_key<T>(mut items: Vec<T>, of: impl Fn(&T) -> (&Arc<str>, u64)) -> 
     }
     calls.into_iter().map(|(_, call)| call).collect()
 }
+
+#[cfg(test)]
+mod tests;
