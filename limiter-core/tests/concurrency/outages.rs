@@ -162,3 +162,30 @@ async fn lost_reply_leaves_no_permit() {
     assert!(lost.is_unavailable(), "{lost:?}");
     await_remaining(&limits, &policy, 2).await;
 }
+
+/// The query of the waiter gets no reply, and meanwhile its process releases a permit.
+#[tokio::test]
+async fn permit_transferred_during_query_is_not_a_timeout() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    let limits = limiter(proxy.url());
+    let policy = policy(1, secs(30));
+    let held = limits.acquire_concurrency(&policy, KEY).await.unwrap();
+    proxy.set_black_hole(true);
+    let waiting = {
+        let (limits, policy) = (limits.clone(), policy.clone());
+        let waiting = async move {
+            limits
+                .acquire_concurrency(&policy, KEY)
+                .timeout(millis(100))
+                .await
+        };
+        tokio::spawn(waiting)
+    };
+    // Lets the waiter start its query.
+    tokio::task::yield_now().await;
+    drop(held);
+    let permit = waiting.await.unwrap().unwrap();
+    assert_eq!(permit.decision().origin(), Origin::Lease);
+    proxy.set_black_hole(false);
+}

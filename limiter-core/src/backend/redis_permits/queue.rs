@@ -38,15 +38,28 @@ impl RedisBackend {
         let waiter = self
             .permit_table()
             .join(request.limit().identity, request.terms())?;
-        let (mut retry_pause, mut last) = (*PAUSES.start(), None);
+        let (mut retry_pause, mut last, mut rejection) = (*PAUSES.start(), None, None);
         let mut must_query = waiter.query_requested();
         loop {
+            // Permits that were transferred during a query take precedence over its rejection.
+            if let Some(held) = waiter.take_permits() {
+                return into_permit(
+                    transferred_decision(request, &held, last.as_deref(), wait.clock.now()),
+                    PermitBacking::Leased(held),
+                );
+            }
+            if let Some(rejection) = rejection {
+                return Err(rejection);
+            }
             if must_query {
                 let request = request.under(waiter.wanted())?;
-                last = match acquire_with_deadline(self, &request, wait, last).await {
-                    Err(Rejection::Limited(denial)) => Some(denial),
-                    result => return result,
-                };
+                match acquire_with_deadline(self, &request, wait, last.take()).await {
+                    Ok(permit) => return Ok(permit),
+                    Err(Rejection::Limited(denial)) => last = Some(denial),
+                    Err(other) => rejection = Some(other),
+                }
+                must_query = false;
+                continue;
             }
             let remaining = wait.remaining();
             if remaining.is_zero() {
@@ -69,12 +82,6 @@ impl RedisBackend {
                     must_query = waiter.is_head();
                     retry_pause = (retry_pause * 2).min(*PAUSES.end());
                 }
-            }
-            if let Some(held) = waiter.take_permits() {
-                return into_permit(
-                    transferred_decision(request, &held, last.as_deref(), wait.clock.now()),
-                    PermitBacking::Leased(held),
-                );
             }
         }
     }
