@@ -91,6 +91,8 @@ impl<V> ExpiringTable<V> {
         let (value, expires_at) = entries.by_id.remove(id)?;
         entries.by_expiry.remove(&(expires_at, *id));
         self.publish_first_expiry(&entries);
+        // The drop of an expired value may release a permit and wake its waiter.
+        drop(entries);
         (now < expires_at).then_some(value)
     }
 
@@ -156,6 +158,9 @@ impl<V> ExpiringTable<V> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+
     use crate::detachment::table::*;
 
     fn at(micros: u64) -> Timestamp {
@@ -173,6 +178,26 @@ mod tests {
         assert!(table.take_expired(|| at(19)).is_empty());
         assert_eq!(table.take_expired(|| at(20)), ['a']);
         assert_eq!(table.first_expiry(), None);
+    }
+
+    /// A value whose drop uses the table, as the release of a permit may.
+    #[derive(Debug)]
+    struct UsesTable(Arc<ExpiringTable<Self>>, Arc<AtomicBool>);
+
+    impl Drop for UsesTable {
+        fn drop(&mut self) {
+            let is_free = self.0.entries.try_lock().is_some();
+            self.1.store(is_free, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn removed_expired_value_is_dropped_without_lock() {
+        let (table, was_free) = (Arc::new(ExpiringTable::new()), Arc::new(AtomicBool::new(false)));
+        let value = UsesTable(Arc::clone(&table), Arc::clone(&was_free));
+        table.insert([1; 16], value, at(10)).unwrap();
+        assert!(table.remove(&[1; 16], at(10)).is_none());
+        assert!(was_free.load(Ordering::Relaxed));
     }
 
     #[test]
