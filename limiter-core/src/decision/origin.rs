@@ -53,6 +53,29 @@ pub enum Origin {
     Block,
 }
 
+/// Defines both directions of the numbers by one table. The `match` of `number` is exhaustive, so a
+/// missing origin is a compile error.
+macro_rules! numbered {
+    ($($origin:ident = $number:literal,)*) => {
+        /// Returns the number of the origin in the usage in Redis; 0 is no origin.
+        #[cfg(feature = "redis")]
+        pub(crate) fn number(self) -> u8 {
+            match self {
+                $(Self::$origin => $number,)*
+            }
+        }
+
+        /// Returns the origin of a [`number`](Self::number).
+        #[cfg(feature = "redis")]
+        pub(crate) fn from_number(number: u8) -> Option<Self> {
+            match number {
+                $($number => Some(Self::$origin),)*
+                _ => None,
+            }
+        }
+    };
+}
+
 impl Origin {
     /// Returns whether a denial of this origin does not depend on the remaining permits: by a key
     /// list, a suspension or a block. It becomes
@@ -62,43 +85,19 @@ impl Origin {
         matches!(self, Self::KeyList | Self::Suspension | Self::Block)
     }
 
-    /// Returns the number of the origin in the usage in Redis; 0 is no origin.
-    #[cfg(feature = "redis")]
-    pub(crate) fn number(self) -> u8 {
-        match self {
-            Self::Redis => 1,
-            Self::DenyCache => 2,
-            Self::Memory => 3,
-            Self::Lease => 4,
-            Self::LocalFallback => 5,
-            Self::FailedOpen => 6,
-            Self::FailedClosed => 7,
-            Self::NotConfigured => 8,
-            Self::KeyList => 9,
-            Self::Off => 10,
-            Self::Suspension => 11,
-            Self::Block => 12,
-        }
-    }
-
-    /// Returns the origin of a [`number`](Self::number).
-    #[cfg(feature = "redis")]
-    pub(crate) fn from_number(number: u8) -> Option<Self> {
-        const ALL: [Origin; 12] = [
-            Origin::Redis,
-            Origin::DenyCache,
-            Origin::Memory,
-            Origin::Lease,
-            Origin::LocalFallback,
-            Origin::FailedOpen,
-            Origin::FailedClosed,
-            Origin::NotConfigured,
-            Origin::KeyList,
-            Origin::Off,
-            Origin::Suspension,
-            Origin::Block,
-        ];
-        ALL.into_iter().find(|origin| origin.number() == number)
+    numbered! {
+        Redis = 1,
+        DenyCache = 2,
+        Memory = 3,
+        Lease = 4,
+        LocalFallback = 5,
+        FailedOpen = 6,
+        FailedClosed = 7,
+        NotConfigured = 8,
+        KeyList = 9,
+        Off = 10,
+        Suspension = 11,
+        Block = 12,
     }
 
     /// Returns whether calls of both origins are charged at the same place: in the store, in this
