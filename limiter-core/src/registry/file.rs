@@ -2,7 +2,8 @@
 //!
 //! A task reads the file every second by its path, so the file or a symbolic link in the path (a
 //! config map) may be replaced. A changed content is adopted if a second read after 0.1 s returns
-//! the same bytes, since a writer may write it in several steps.
+//! the same bytes, since a writer may write it in several steps. A rejected content is parsed again
+//! at each poll, because a rejection may depend on the policies of other sources.
 //!
 //! Invariant: an invalid or missing file changes no policy. Tests: `tests/registry/file.rs`.
 
@@ -164,10 +165,8 @@ async fn follow(registry: WeakRegistry, shared: Arc<FileState>, mut seen: FileCo
         let Some(registry) = registry.upgrade() else {
             return;
         };
-        if now == seen {
-            if shared.last_error.is_there() {
-                observe::registry_rejected("file");
-            }
+        // A rejected content is parsed again, since the other sources may have changed.
+        if now == seen && !shared.last_error.is_there() {
             continue;
         }
         let adopting = {

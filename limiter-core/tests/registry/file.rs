@@ -297,3 +297,17 @@ async fn change_of_limit_kind_is_rejected() {
     dir.write(held);
     until("it is there", || registry.get("p").is_some()).await;
 }
+
+/// The rejection depends on the other sources, which may change after the file.
+#[tokio::test(start_paused = true)]
+async fn rejected_file_is_adopted_after_removal_of_conflicting_policy() {
+    let (dir, registry) = (Dir::new("conflict"), PolicyRegistry::new());
+    let other = "policy.q = { algorithm = 'concurrency', max = 3 }\n";
+    let followed = FileSource::follow(&registry, dir.write(other)).unwrap();
+    registry.set(bucket("p", 1, 1));
+    dir.write("policy.p = { algorithm = 'concurrency', max = 3 }\n");
+    until("it is rejected", || followed.last_error().is_some()).await;
+    assert!(registry.remove("p"));
+    until("it is adopted", || registry.get("p").is_some()).await;
+    assert!(followed.last_error().is_none());
+}
