@@ -42,6 +42,26 @@ async fn cluster_lists_subscribers() {
     assert_subscribers_are_listed(|| Limiter::redis_cluster(RedisCluster::shared().urls())).await;
 }
 
+/// The description of a subscriber has at most 1,024 bytes, which end within a character of one of
+/// these names.
+#[tokio::test]
+async fn long_app_is_shortened_between_characters() {
+    let server = RedisServer::start();
+    for app in ["é".repeat(600), format!("x{}", "é".repeat(600))] {
+        let replica = Replica::new(Limiter::redis(server.url()).app(&app), &namespace());
+        let listed = async {
+            loop {
+                if let [listed] = replica.store.subscribers().await.unwrap().as_slice() {
+                    return listed.app.clone().unwrap();
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        let listed = timeout(PATIENT, listed).await.unwrap();
+        assert!(app.starts_with(&listed) && listed.len() > 900, "{listed}");
+    }
+}
+
 /// The clock is in the year 2023, far behind that of the server.
 #[tokio::test]
 async fn expired_subscriber_is_not_listed() {

@@ -19,7 +19,7 @@ const LIST: u8 = 0;
 const REGISTER: u8 = 1;
 /// Fixed part of a stored entry: id, end, difference of the clocks, revision, format, length.
 const HEAD_BYTES: usize = 38;
-/// Maximum length of a description.
+/// Maximum length of a description in bytes.
 const MAX_DESCRIPTION: usize = 1_024;
 
 /// The register of a namespace. Cheap to clone.
@@ -65,8 +65,7 @@ impl SubscriberStore {
             plan.extend_from_slice(&number.to_le_bytes());
         }
         plan.extend_from_slice(&record.format.to_le_bytes());
-        let description = record.description.as_bytes();
-        plan.extend_from_slice(description.get(..MAX_DESCRIPTION).unwrap_or(description));
+        plan.extend_from_slice(shortened(&record.description).as_bytes());
         self.execute(plan, timeout).await.map(drop)
     }
 
@@ -83,6 +82,13 @@ impl SubscriberStore {
         let reply = self.route.run(&call).await?;
         redis::from_redis_value::<Vec<u8>>(reply).map_err(|_| malformed())
     }
+}
+
+/// Returns the longest start of a description that fits and ends at a character.
+fn shortened(description: &str) -> &str {
+    let starts = (0..=MAX_DESCRIPTION).rev();
+    let mut starts = starts.filter_map(|end| description.get(..end));
+    starts.next().unwrap_or_default()
 }
 
 fn decode(mut entries: &[u8]) -> Option<Vec<SubscriberRecord>> {
