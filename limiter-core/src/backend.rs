@@ -261,7 +261,7 @@ impl Backend {
         }
     }
 
-    /// Connects to every node, loads the scripts and checks permissions.
+    /// Connects to every primary, loads the scripts and checks permissions.
     pub(crate) async fn ready(&self, timeout: Duration) -> Result<(), StoreError> {
         match self {
             Self::Memory(_) => Ok(()),

@@ -50,6 +50,7 @@ use crate::redis::dispatch::BatchPart;
 use crate::redis::eviction::Eviction;
 use crate::redis::heartbeat::Heartbeat;
 use crate::redis::node::{DecideOperation, Node, NodeOperation};
+use crate::redis::preflight::check_permissions;
 use crate::redis::reconciler::PermitReporter;
 #[cfg(feature = "registry")]
 use crate::redis::registry_store::{RegistryStore, SubscriberStore};
@@ -63,6 +64,8 @@ use crate::request::{DecisionRequest, ValidatedLimit, Verdict};
 use crate::support::clock::Clock;
 use crate::support::real_time::CallDeadline;
 
+/// The hash tag of the keys of test decisions. In a cluster, a number follows.
+const PREFLIGHT_TAG: &str = "ready";
 /// Deadline for the preparation of one node; the caller's deadline covers all nodes.
 const READY_WITHIN: Duration = Duration::from_secs(5);
 
@@ -227,8 +230,8 @@ impl RedisStore {
         reset.await.map(|_| ())
     }
 
-    /// Connects to every node, loads the scripts of this module and `others`, and checks that the
-    /// server permits their commands.
+    /// Connects to every primary, loads the scripts of decisions and refunds and `others`, and
+    /// checks that the primary permits the commands of decisions and refunds.
     pub(crate) async fn ready(
         &self,
         others: impl IntoIterator<Item = Call<'static>>,
@@ -238,9 +241,9 @@ impl RedisStore {
             leased_limit::nothing(READY_WITHIN),
         ];
         let scripts: Vec<_> = own.into_iter().chain(others).collect();
-        let nodes = match &self.route {
-            Route::Standalone(node) => vec![node.clone()],
-            Route::Cluster(cluster) => cluster.primaries().await?,
+        let (nodes, tags) = match &self.route {
+            Route::Standalone(node) => (vec![node.clone()], vec![PREFLIGHT_TAG.to_owned()]),
+            Route::Cluster(cluster) => (cluster.primaries().await?, cluster.tags(PREFLIGHT_TAG)),
         };
         for node in nodes {
             for nothing in &scripts {
@@ -248,7 +251,10 @@ impl RedisStore {
             }
             self.eviction.check_policy(&node).await;
         }
-        crate::redis::preflight::check_permissions(&self.route, &self.namespace, &self.clock).await
+        for tag in tags {
+            check_permissions(self, &tag).await?;
+        }
+        Ok(())
     }
 }
 

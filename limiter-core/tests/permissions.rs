@@ -6,7 +6,7 @@ mod support;
 
 use limiter_core::{Limiter, OnStoreFailure, Policy, Rejection, StoreErrorKind};
 use limiter_testing::{RedisCluster, RedisServer, acl};
-use support::{bucket, funnel, window};
+use support::{bucket, funnel, namespace, window};
 
 /// Makes a user with these permissions on keys of the namespace `prod:checkout`, and a limiter that
 /// logs in as it.
@@ -192,6 +192,37 @@ async fn ready_reports_undecidable_calls() {
     let elsewhere = [script, &["resetkeys", "~prod:other|*"]].concat();
     let error = limiter(&server, &elsewhere).ready().await.unwrap_err();
     assert!(error.to_string().contains("permission"), "{error}");
+}
+
+#[tokio::test]
+async fn ready_reports_missing_permission_on_each_primary() {
+    let cluster = RedisCluster::shared();
+    let namespace = namespace();
+    let keys = format!("~{namespace}|*");
+    let user = [
+        "ACL",
+        "SETUSER",
+        "partial",
+        "reset",
+        "on",
+        ">secret",
+        keys.as_str(),
+    ];
+    let user = [&user, acl::SCRIPT, acl::CLUSTER].concat();
+    let urls = cluster.nodes().iter().map(|node| node.url_as("partial:secret"));
+    let limits = Limiter::redis_cluster(urls)
+        .namespace(&namespace)
+        .build()
+        .unwrap();
+    cluster.servers().for_each(|server| drop(server.command(&user)));
+    limits.ready().await.unwrap();
+    for node in cluster.nodes() {
+        node.command(&["ACL", "SETUSER", "partial", "-setrange"]);
+        let error = limits.ready().await.unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Refused, "{error}");
+        node.command(&["ACL", "SETUSER", "partial", "+setrange"]);
+    }
+    limits.ready().await.unwrap();
 }
 
 /// All replicas use the same keys at different stages of `ready`.

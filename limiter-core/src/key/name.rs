@@ -52,10 +52,10 @@ impl Namespace {
         format!("{}|subscribers", self.0)
     }
 
-    /// Returns Redis keys of one slot that belong to no limit: of a bucket, a window and another
-    /// bucket.
-    pub(crate) fn preflight_keys(&self) -> [String; 3] {
-        ["tb", "sw", "tb2"].map(|algorithm| format!("{}|{{ready}}|{algorithm}", self.0))
+    /// Returns Redis keys with this hash tag that belong to no limit: of a bucket, a window and
+    /// another bucket.
+    pub(crate) fn preflight_keys(&self, tag: &str) -> [String; 3] {
+        ["tb", "sw", "tb2"].map(|algorithm| format!("{}|{{{tag}}}|{algorithm}", self.0))
     }
 
     /// Returns the Redis key of the record of a lease holder, in the slot of the limit. It has two

@@ -7,16 +7,19 @@ use crate::limiter::Limiter;
 use crate::support::real_time;
 
 impl Limiter {
-    /// Prepares for traffic: connects to every node, loads the scripts, and logs a warning, once
-    /// per node and if INFO is permitted, about a server that evicts live limits when its memory is
-    /// full. A program that awaits it before it reports itself ready has no connection setup in its
-    /// first call. Later readiness never depends on Redis.
+    /// Prepares for traffic: connects to every primary, loads the scripts of decisions, refunds and
+    /// concurrency permits, and logs a warning, once per node and if INFO is permitted, about a
+    /// server that evicts live limits when its memory is full. A program that awaits it before it
+    /// reports itself ready has no connection setup in its first call. Later readiness never
+    /// depends on Redis.
     ///
     /// # Errors
     ///
-    /// [`StoreError`] when a node cannot be reached within five seconds, rejects writes, or denies
-    /// a command that the scripts call. The commands are tried on keys `namespace|{ready}|…`, which
-    /// are deleted again. The error's text contains the cause, so it has no
+    /// [`StoreError`] when a primary cannot be reached within five seconds, rejects writes, or
+    /// denies a command of decisions or refunds. These commands are tried on keys
+    /// `namespace|{ready}|…`, in a cluster on keys `namespace|{readyN}|…` of each primary, which
+    /// are deleted again. The commands of concurrency permits, of usage and of the registry are not
+    /// tried, nor those of a cluster's replicas. The error's text contains the cause, so it has no
     /// [`source`](std::error::Error::source). The method may be called again.
     ///
     /// # Cancel safety

@@ -25,7 +25,7 @@ use crate::redis::dispatch::BatchPart;
 use crate::redis::node::NodeOperation;
 use crate::redis::node::{Node, NodeSettings};
 use crate::redis::topology::dialer::Dialer;
-use crate::redis::topology::slots::{Address, Owners, owners, redirected};
+use crate::redis::topology::slots::{Address, Owners, owners, redirected, slot};
 use crate::support::clock::Clock;
 use crate::support::real_time::CallDeadline;
 use crate::support::real_time::{sleep, timeout, timeout_at};
@@ -151,6 +151,22 @@ impl Cluster {
         self.refresh().await?;
         let addresses: HashSet<Address> = self.0.read(|map| map.owners.iter().flatten().cloned().collect());
         addresses.iter().map(|address| self.0.node(address)).collect()
+    }
+
+    /// Returns a hash tag with this prefix for each node that owns slots in the current map.
+    pub(crate) fn tags(&self, prefix: &str) -> Vec<String> {
+        self.0.read(|map| {
+            let mut missing: HashSet<&Address> = map.owners.iter().flatten().collect();
+            let nodes = missing.len();
+            let is_of_missing = |tag: &String| {
+                let owner = map.owners.get(usize::from(slot(tag)));
+                owner
+                    .and_then(Option::as_ref)
+                    .is_some_and(|owner| missing.remove(owner))
+            };
+            let tags = (0_u64..).map(|number| format!("{prefix}{number}"));
+            tags.filter(is_of_missing).take(nodes).collect()
+        })
     }
 
     /// Returns the owner of a slot according to the current map.

@@ -3,35 +3,30 @@
 //!
 //! A server reports a missing permission only when a script runs the command. The test decisions
 //! therefore run all commands of the decision script and of the refunds, on keys of their own,
-//! which they remove at the end. Replicas that start together use the same keys.
+//! which they remove at the end. In a cluster they run on each primary: the permissions of a user
+//! are settings of a node. Replicas that start together use the same keys.
 //!
 //! Tests: `tests/permissions.rs`.
 
 use crate::algorithm::{Mode, UsageCorrection};
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
-use crate::key::{Key, Namespace};
+use crate::key::Key;
 use crate::policy::Policy;
 use crate::redis::script::wire::{Operation, ScriptInput};
 use crate::redis::script::{reply, wire};
 use crate::redis::token_lease::leased_limit;
-use crate::redis::{READY_WITHIN, Route};
+use crate::redis::{READY_WITHIN, RedisStore};
 use crate::request::{DecisionRequest, LimitRequest};
-use crate::support::clock::Clock;
 
 /// So large that no ring of these permits is read completely.
 const PERMITS: u64 = 200;
 
-/// Executes every command of the scripts and removes its keys. Other replicas may use the same keys
-/// concurrently.
-pub(crate) async fn check_permissions(
-    route: &Route,
-    namespace: &Namespace,
-    clock: &Clock,
-) -> Result<(), StoreError> {
+/// Executes every command of decisions and refunds on keys with this hash tag, and removes the
+/// keys. Other replicas may use the same keys concurrently.
+pub(crate) async fn check_permissions(store: &RedisStore, tag: &str) -> Result<(), StoreError> {
     let trial = Trial {
-        route,
-        namespace,
-        clock,
+        store,
+        keys: store.namespace.preflight_keys(tag),
     };
     let level = built(Policy::token_bucket("ready").capacity(1).rate(1).build())?;
     let window = |window| {
@@ -49,17 +44,16 @@ pub(crate) async fn check_permissions(
 }
 
 struct Trial<'a> {
-    route: &'a Route,
-    namespace: &'a Namespace,
-    clock: &'a Clock,
+    store: &'a RedisStore,
+    keys: [String; 3],
 }
 
 impl Trial<'_> {
     /// Decides all permits of two limits at once.
     async fn decide(&self, policies: [&Policy; 2], operation: Operation) -> Result<(), StoreError> {
         let request = all_of(policies)?;
-        let mut input = ScriptInput::new(&request, operation, self.namespace);
-        let [level, window, _] = self.namespace.preflight_keys();
+        let mut input = ScriptInput::new(&request, operation, &self.store.namespace);
+        let [level, window, _] = self.keys.clone();
         input.keys = [level, window].into_iter().collect();
         self.run(&[input]).await
     }
@@ -67,11 +61,11 @@ impl Trial<'_> {
     /// Decides two single limits in one call. Other replicas use the same keys, so no key is used
     /// for both a level and a window.
     async fn decide_apart(&self, policy: &Policy, operation: Operation) -> Result<(), StoreError> {
-        let [level, _, other] = self.namespace.preflight_keys();
+        let [level, _, other] = &self.keys;
         let mut inputs = Vec::new();
         for key in [level, other] {
             let request = request([LimitRequest::new(policy, key.as_str())])?;
-            let mut input = ScriptInput::new(&request, operation, self.namespace);
+            let mut input = ScriptInput::new(&request, operation, &self.store.namespace);
             input.keys = std::iter::once(key.clone()).collect();
             inputs.push(input);
         }
@@ -81,8 +75,8 @@ impl Trial<'_> {
     /// Runs the inputs in one call. Each of them must be decided.
     async fn run(&self, inputs: &[ScriptInput]) -> Result<(), StoreError> {
         let items: Vec<_> = inputs.iter().map(|input| (input, 1)).collect();
-        let call = wire::call(&items, self.clock.injected(), READY_WITHIN);
-        let reply = self.route.run(&call).await?;
+        let call = wire::call(&items, self.store.clock.injected(), READY_WITHIN);
+        let reply = self.store.route.run(&call).await?;
         for verdicts in reply::verdicts(&reply, &items)? {
             verdicts.into_iter().try_for_each(|verdict| verdict.map(drop))?;
         }
@@ -90,14 +84,11 @@ impl Trial<'_> {
     }
 
     async fn refund(&self, policies: [&Policy; 2]) -> Result<(), StoreError> {
-        for (limit, key) in all_of(policies)?
-            .limits
-            .iter()
-            .zip(self.namespace.preflight_keys())
-        {
+        for (limit, key) in all_of(policies)?.limits.iter().zip(self.keys.clone()) {
             let refund = UsageCorrection::Refund { whole_at: 0 };
-            let call = leased_limit::apply_change(limit, refund, key, self.clock.injected(), READY_WITHIN);
-            self.route.run(&call).await?;
+            let now = self.store.clock.injected();
+            let call = leased_limit::apply_change(limit, refund, key, now, READY_WITHIN);
+            self.store.route.run(&call).await?;
         }
         Ok(())
     }
