@@ -129,16 +129,13 @@ fn rate(expr: Expr, args: &mut Args, diagnostics: &mut Diagnostics) -> Option<Ra
         }
         return diagnostics.ok(RateText::read(text)).map(Rate::Text);
     }
-    let is_literal = !matches!(
-        Number::read(expr.clone(), "rate", "rate = 10", false),
-        Ok(Number::Computed(_))
-    );
-    let period = match per {
-        Some(period) => period?,
-        None if is_literal => Period::Literal(1_000_000),
-        None => return Some(Rate::Computed(expr)),
+    let amount = diagnostics.ok(Number::read(expr, "rate", "rate = 10", false));
+    let period = match (per, amount.as_ref()) {
+        (Some(period), _) => period,
+        (None, Some(Number::Computed(expr))) => return Some(Rate::Computed(expr.clone())),
+        (None, _) => Some(Period::Literal(1_000_000)),
     };
-    let amount = diagnostics.ok(Number::read(expr, "rate", "rate = 10", false))?;
+    let (amount, period) = (amount?, period?);
     if let (Number::Literal(thousandths), Period::Literal(micros)) = (&amount, &period) {
         let rate = RateText::exact((*thousandths).into(), *micros);
         return diagnostics
