@@ -19,6 +19,9 @@ use crate::diagnostics::Diagnostics;
 use crate::literal::{self, Number, Period, RateText};
 
 const MAX_IN_FLIGHT: u64 = 1 << 20;
+/// The largest capacity of the exact arithmetic, in thousandths.
+const MAX_CAPACITY: u64 = 1 << 52;
+
 impl Algorithm {
     /// Returns whether permits are held until the body ends.
     pub(crate) fn is_held(&self) -> bool {
@@ -77,8 +80,7 @@ pub(super) fn algorithm(args: &mut Args, diagnostics: &mut Diagnostics) -> Optio
         return Some(Algorithm::Concurrency { max });
     }
     let capacity = args.require(ArgumentName::Capacity, diagnostics);
-    let capacity =
-        capacity.map(|expr| diagnostics.ok(Number::read(expr, "capacity", "capacity = 20", false)));
+    let capacity = capacity.map(|expr| bounded_capacity(expr, diagnostics));
     let rate = args
         .require(ArgumentName::Rate, diagnostics)
         .map(|expr| rate(expr, args, diagnostics));
@@ -103,6 +105,17 @@ fn paced(args: &Args, diagnostics: &mut Diagnostics) -> Option<bool> {
         return None;
     }
     Some(place.is_some())
+}
+
+fn bounded_capacity(expr: Expr, diagnostics: &mut Diagnostics) -> Option<Number> {
+    let span = expr.span();
+    let capacity = diagnostics.ok(Number::read(expr, "capacity", "capacity = 20", false))?;
+    if matches!(capacity, Number::Literal(thousandths) if thousandths > MAX_CAPACITY) {
+        let max = literal::permits(&MAX_CAPACITY);
+        diagnostics.at(span, format!("`capacity` is at most {max}"));
+        return None;
+    }
+    Some(capacity)
 }
 
 fn max_in_flight(expr: Expr, diagnostics: &mut Diagnostics) -> Option<Number> {
@@ -143,4 +156,24 @@ fn rate(expr: Expr, args: &mut Args, diagnostics: &mut Diagnostics) -> Option<Ra
             .map(Rate::Text);
     }
     Some(Rate::Per { amount, period })
+}
+
+#[cfg(test)]
+mod tests {
+    use limiter_core::{Amount, Policy};
+
+    use super::*;
+
+    #[test]
+    fn capacity_is_bounded_as_at_run_time() {
+        for (thousandths, expected) in [(MAX_CAPACITY, true), (MAX_CAPACITY + 1, false)] {
+            let text = literal::permits(&thousandths);
+            let capacity = text.parse::<Amount>().unwrap();
+            let policy = Policy::token_bucket("p").capacity(capacity).rate(1_000_000);
+            assert_eq!(policy.build().is_ok(), expected, "{text}");
+            let mut diagnostics = Diagnostics::default();
+            let read = bounded_capacity(syn::parse_str(&text).unwrap(), &mut diagnostics);
+            assert_eq!(read.is_some(), expected, "{text}");
+        }
+    }
 }
