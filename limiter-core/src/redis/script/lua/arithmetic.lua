@@ -1,4 +1,9 @@
 -- Exact integer arithmetic on numbers of every size, and shared helpers of the algorithms.
+--
+-- Numbers are integers up to 2^52 and their products exceed 2^53, above which doubles round. A
+-- product below 2^53 is divided directly, a larger one digit by digit.
+--
+-- Invariant: each result up to MAX equals that of the Rust step. Tests: tests/differential.rs.
 
 -- Returns the TTL in milliseconds. A key expires at the end of the second of `moment`, so that most
 -- charges within a second keep the TTL. One millisecond is added, since the server's expiry clock

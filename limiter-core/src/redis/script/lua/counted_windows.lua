@@ -1,6 +1,7 @@
 -- Windows that store counts: the fixed window and the two-counter window. The twins of
--- algorithm/fixed_window.rs and algorithm/counter_window.rs. The algorithm in the caller computes
--- the outcomes from the stored value; this script decides the grants and stores the state.
+-- algorithm/fixed_window.rs and algorithm/counter_window.rs. A count per period needs constant
+-- memory. The client computes the outcomes from the stored value; this script decides the grants
+-- and stores the state.
 --
 -- - Parameters: limit in permits; window in microseconds; for a fixed window, the start of its
 --   periods: 0 for the first permit; up to the window, 1 plus a moment at which a period starts;

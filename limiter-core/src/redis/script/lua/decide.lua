@@ -1,4 +1,10 @@
 -- General path of a decision: any number of limits of every algorithm, numbers of every size.
+--
+-- The fast paths cover frequent cases only. This path loads all limits, computes how often the cost
+-- of every limit fits, and then charges each limit for this number of grants.
+--
+-- Invariants: nothing is charged before all limits are loaded, so an unreadable key leaves all
+-- limits unchanged; and the result equals that of the fast paths. Tests: tests/differential.rs.
 
 local loaders = { load_level, load_level, load_ring, load_counters, load_fixed }
 local writers = { settle_level, settle_level, settle_ring, settle_counters, settle_fixed }

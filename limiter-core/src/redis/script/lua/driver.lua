@@ -1,4 +1,12 @@
 -- Executes the decisions of the plan in order.
+--
+-- A call contains up to 64 decisions, and the overhead of a command exceeds its execution time. The
+-- parameters of a run are therefore read once, and its values by one command if no decision depends
+-- on the writes of another. Frequent decisions are made here or by a fast path, the others by
+-- decide.lua.
+--
+-- Invariant: the result of a decision does not depend on its path, nor on the other decisions of
+-- the call except by their charges. Tests: tests/differential.rs, tests/dispatcher.rs.
 
 local runs
 runs, position = unpack('<I2', plan, position)

@@ -1,5 +1,8 @@
 -- Counts the replicas that share the limits of a namespace. A script of its own.
 --
+-- During an outage, each replica admits its share of a limit, and the share depends on the number
+-- of replicas. Each replica registers for a limited time and again before this time ends.
+--
 -- - KEYS[1]: the register of replicas.
 -- - ARGV[1] continues with the replica's id (8), and the duration of its registration (8:
 --   microseconds, 0 to leave).
@@ -7,6 +10,9 @@
 -- - Stored: layout (1), then for each replica its id (8) and the end of its registration (8:
 --   microseconds).
 -- - TTL: until the last registration ends.
+--
+-- Invariant: a replica that ended is not counted after LONGEST_LIFE, even if the clock stepped
+-- back.
 
 local MAX_REPLICAS = 1024
 local LONGEST_LIFE = 30000000

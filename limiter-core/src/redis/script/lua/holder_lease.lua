@@ -1,5 +1,9 @@
 -- The lease of a named holder on a level. A script of its own.
 --
+-- A holder uses leased permits without a call and reports its usage with the next renewal. The
+-- report may be sent again after a lost reply. Each renewal therefore increases the epoch of the
+-- record and names the epoch that it renews.
+--
 -- - KEYS[1]: the limit's key, KEYS[2]: the record of the holder. Without a key, the script does
 --   nothing and returns an empty string.
 -- - ARGV[1] continues with: operation (1: 0 read, 1 renew), algorithm (1), three numbers (8 each:
@@ -14,7 +18,8 @@
 --   see wire.lua); then, if it is readable, whether the record was renewed (1), and the record
 --   after the call: epoch (8: 0 without a record), leased amount (8), end (8); then the data.
 --
--- A record of another epoch is not renewed, so a repeated report is counted once.
+-- Invariants: a record of another epoch is not renewed, so a repeated report is counted once; and
+-- the remaining and the leased permits never exceed the capacity. Tests: tests/holder_leases.rs.
 
 local RECORD_LAYOUT, RECORD, RECORD_BYTES = 2, '<BI8I8I8I4I4', 33
 -- The part of the remaining permits that stays for other calls: one of this number.

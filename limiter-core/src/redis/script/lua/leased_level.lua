@@ -1,11 +1,18 @@
 -- A level with leased permits. The twin of algorithm/leased_level.rs.
 --
+-- Holders use leased permits without a call, and may end without a report. The leased amounts are
+-- summed by epoch, so that the state does not depend on the number of holders; the amount of an
+-- epoch counts as used when the next epoch ends.
+--
 -- - Stored, 74 bytes: a level of 42 (see level.lua), then the leased amounts of the current and of
 --   the previous epoch (8 each, thousandths), start (8) and duration (4: microseconds) of the
 --   current epoch, and its number (4). With steady rates, 86 bytes: also the steady rates of the
 --   current and of the previous epoch (4 each: millionths of the rate), and the millionths of a
 --   microsecond in which the level is not refilled yet (4).
 -- - TTL: until the end of the second of keep_until, as for every level.
+--
+-- Invariant: the remaining and the leased permits never exceed the capacity. Tests:
+-- tests/lease_exactness.rs, tests/differential.rs.
 --
 -- A `meter` is a limit with key, algorithm, capacity, rate and per; an `account` holds the stored
 -- numbers.

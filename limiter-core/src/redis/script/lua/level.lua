@@ -1,11 +1,17 @@
 -- Token bucket and funnel: a quantity that changes at a rate. The twin of algorithm/level.rs.
 --
+-- The quantity is stored with its moment and brought forward on use. A remainder is stored instead
+-- of a rounded quantity, so that frequent decisions lose nothing.
+--
 -- - Parameters: capacity in thousandths; rate as thousandths per microseconds (a reduced fraction).
 -- - Stored, 42 bytes: layout (1), algorithm (1: 1 token bucket, 2 funnel), then as 8-byte integers:
 --   parts of a thousandth; and the fields that a charge changes: amount in thousandths (a bucket's
 --   tokens, negative in debt; a funnel's level), remainder in parts, moment in microseconds,
 --   keep_until in microseconds. With active leases, 32 or 44 bytes more; see leased_level.lua.
 -- - TTL: until the end of the second of keep_until; from then on, the state equals absence.
+--
+-- Invariant: keep_until is not earlier than the refill under any policy version that charged the
+-- level. Tests: tests/differential.rs.
 
 -- Loads a level as of now: usage, remainder, keep_until, whether the stored moment is ahead of the
 -- clock, and the value itself, false if absent. Returns the state of the key.

@@ -1,5 +1,8 @@
 -- Stores the policy registry of a namespace. A script of its own.
 --
+-- Several programs may publish at the same time. A publisher names the revision that it has read,
+-- and the script replaces only this revision and announces the new one.
+--
 -- - KEYS[1]: the key of the registry.
 -- - ARGV[1] continues with the revision to replace (8), 0 for none, another revision (8) that the
 --   new one has to exceed, and the text.
@@ -10,6 +13,9 @@
 --   (`text.rs` parses it in the same way). N is the server's time in milliseconds or the previous
 --   revision plus 1, so that it increases even after a loss of data.
 -- - TTL: none.
+--
+-- Invariant: a text replaces only the revision that its publisher has read, and its own revision is
+-- higher.
 
 -- Upper bound of exact integers.
 local MAX_REVISION = 9007199254740991

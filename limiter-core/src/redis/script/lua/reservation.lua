@@ -1,17 +1,19 @@
 -- Keeps a detached reservation until it is settled. A script of its own.
 --
--- KEYS[1]: the record.
--- ARGV[1] goes on with: operation (1: 0 store, 1 claim); to store, the lifetime (8: microseconds)
---   and the charges (the rest).
--- Reply, a string in binary, little-endian: the moment (8: microseconds), the state of the record
+-- Any node may settle a reservation. A claim returns the charges and marks the record as settled
+-- before the caller changes the limits.
+--
+-- - KEYS[1]: the record.
+-- - ARGV[1] continues with: operation (1: 0 store, 1 claim); to store, the lifetime (8:
+--   microseconds) and the charges (the rest).
+-- - Reply, a string in binary, little-endian: the moment (8: microseconds), the state of the record
 --   (1: 0 absent or expired, 1 unsettled, 2 settled, 3 not a record); then, after a claim of an
 --   unsettled record, the charges.
--- Stored: layout (1), state (1: 1 unsettled, 2 settled), the moment of expiry (8: microseconds);
+-- - Stored: layout (1), state (1: 1 unsettled, 2 settled), the moment of expiry (8: microseconds);
 --   then, while the record is unsettled, the charges.
--- TTL: until it expires.
+-- - TTL: until it expires.
 --
--- A claim marks the record as settled before the caller changes the limits, so a reservation is
--- settled at most once.
+-- Invariant: at most one claim returns the charges. Tests: tests/detached.rs.
 
 local STORE = 0
 local ABSENT, UNSETTLED, SETTLED, UNREADABLE = 0, 1, 2, 3

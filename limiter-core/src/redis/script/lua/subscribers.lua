@@ -1,5 +1,9 @@
 -- Lists the processes that follow the registry of a namespace. A script of its own.
 --
+-- Each process registers the revision that it has adopted, for a limited time and again before this
+-- time ends. The script computes the difference of the clocks, because the time of the server is
+-- known here only.
+--
 -- - KEYS[1]: the register of subscribers.
 -- - ARGV[1] continues with the operation (1: 0 list, 1 register). To register, the subscriber's id
 --   (8), the duration of its registration (8: microseconds, 0 to leave), its time (8:
@@ -10,6 +14,9 @@
 --   microseconds), the difference of its time from the server's (8: microseconds, signed), its
 --   revision (8), its format (4), and its description, preceded by its length (2).
 -- - TTL: until the last registration ends.
+--
+-- Invariant: a process that ended is not listed after LONGEST_LIFE, even if the clock stepped
+-- back. Tests: tests/registry_redis/subscribers.rs.
 
 local REGISTER = 1
 local MAX_SUBSCRIBERS = 1024

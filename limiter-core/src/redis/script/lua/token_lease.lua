@@ -1,5 +1,9 @@
 -- Refunds, leases, unconditional charges and compare-and-set of one limit. A script of its own.
 --
+-- These operations are rarer than decisions and are not part of their script. Each one loads the
+-- state as a decision does, changes it, and returns the data from which the client computes the
+-- numbers of its answer.
+--
 -- - KEYS[1]: the limit's key. Without a key, the script does nothing and returns an empty string.
 -- - ARGV[1] continues with: operation (1: 0 refund, 1 lease, 2 unconditional charge, 3 replace, 4
 --   charge with dates), algorithm (1), cost (8: amount of the refund or the charge, or the charge
@@ -20,6 +24,9 @@
 --   for a level, a counter window and a fixed window the previous stored value; for a sliding
 --   window the permits in it afterwards, 0, and microseconds until the usage is zero, until the
 --   state equals absence, and until one more permit fits (8 each).
+--
+-- Invariants: a refund returns only usage that has not expired by itself, and a report changes
+-- nothing if its epoch already counts as used. Tests: tests/differential.rs, tests/leases.rs.
 
 local REFUND, LEND, REPLACE, CHARGE_DATED = 0, 1, 3, 4
 -- Dated permits are reported at most this late (microseconds). A window is kept for longer by this

@@ -1,5 +1,8 @@
 -- Usage of all processes of a namespace, by minute. A script of its own.
 --
+-- Each process adds numbered reports to the hashes of a minute. Counts are summed. The denied keys
+-- of a policy are bounded by a space-saving sketch: see usage_counters/denied_keys.rs.
+--
 -- - KEYS: to read, hashes of minutes; to add, the hash of a minute and that of the minute before.
 -- - ARGV[1] continues with the operation (1: 0 read, 1 add counts, 2 add denied keys).
 --   - To read: for each key its known version (8, 0 for none).
@@ -21,6 +24,8 @@
 --     of the first and the last one (8, 8: microseconds), the revision of the registry (8), the
 --     origin (1), the lengths of key and app (2, 2), key and app.
 -- - TTL: from the first report.
+--
+-- Invariant: a report that is sent again is counted once. Tests: tests/usage.rs.
 
 local READ, ADD_COUNTS = 0, 1
 local USAGE_LAYOUT = 2
