@@ -89,15 +89,18 @@ impl RateLimiter {
             .await
     }
 
-    /// Sets the rate and keeps the usage, and an end that [`expire`](Self::expire) has set.
+    /// Sets the rate and keeps the usage, and an end that [`expire`](Self::expire) has set. Without
+    /// a configuration, it sets the rate as [`try_set_rate`](Self::try_set_rate) does.
     ///
-    /// Usage is lost if an exact window grows above 1,048,576 permits, and if the rate type
-    /// changes.
+    /// The kind of window is kept, since the usage of one kind does not count in the other. Only an
+    /// exact window becomes an estimated one above 1,048,576 permits, and starts without usage. The
+    /// usage under one rate type does not count under the other.
     ///
     /// # Errors
     ///
-    /// As [`try_set_rate`](Self::try_set_rate), and [`Rejection::Config`] for a policy that is no
-    /// sliding or counter window.
+    /// As [`try_set_rate`](Self::try_set_rate), but the bound of 50 days applies to estimated
+    /// windows of every rate, and to no exact window. [`Rejection::Config`] also for a policy that
+    /// is neither a sliding nor a counter window.
     pub async fn update_rate<W>(&self, of: RateType, rate: u64, interval: W) -> Result<(), Rejection>
     where
         W: TryInto<Window, Error: Into<ConfigError>>,

@@ -171,6 +171,7 @@ on_every_store! {
     rates::set_rate_discards_usage_and_updated_rate_keeps_it
     rates::rate_set_by_one_client_resets_usage_of_all
     rates::raised_rate_keeps_usage
+    rates::kind_of_window_bounds_updated_rate
     rates::change_reaches_all_clients
     rates::unknown_policy_has_separate_rejection
     rates::expiry_is_part_of_configuration

@@ -101,6 +101,24 @@ pub(crate) async fn raised_rate_keeps_usage(world: World) {
     assert_eq!(limiter.available_permits().await.unwrap(), 0);
 }
 
+pub(crate) async fn kind_of_window_bounds_updated_rate(world: World) {
+    const OF: RateType = RateType::Overall;
+    let limiter = world.configured(OF, 5, "1h").await;
+    assert!(limiter.try_acquire(4).await.unwrap());
+    limiter.update_rate(OF, 20_000, "60d").await.unwrap();
+    assert_eq!(limiter.available_permits().await.unwrap(), 19_996);
+    let refused = limiter.update_rate(OF, 2_000_000, "60d").await;
+    assert!(matches!(refused, Err(Rejection::Config(_))), "{refused:?}");
+    limiter.update_rate(OF, 2_000_000, "50d").await.unwrap();
+    assert_eq!(
+        limiter.available_permits().await.unwrap(),
+        2_000_000,
+        "the usage of the exact window is lost"
+    );
+    let refused = limiter.update_rate(OF, 5, "60d").await;
+    assert!(matches!(refused, Err(Rejection::Config(_))), "{refused:?}");
+}
+
 pub(crate) async fn change_reaches_all_clients(world: World) {
     let one = world.configured(RateType::Overall, 5, "1h").await;
     let limits = (world.make)();
