@@ -2,12 +2,13 @@
 //! it meanwhile.
 //!
 //! Five calls in a row without a reply before their deadline open the breaker for calls with that
-//! deadline or a shorter one. While it is open, these calls fail immediately; calls with longer
-//! deadlines pass, so a slow server serves callers that wait for it. Failed connections open the
-//! breaker for all calls. After a pause, the next rejected call starts a probe, which a task sends
-//! and no call waits for; a failure doubles the pause up to 200 ms. A reply within the exceeded
-//! deadline closes the breaker; a later one does not. Pauses vary by a quarter, so that replicas do
-//! not probe in step. A new connection ends the pause.
+//! deadline or a shorter one. Each caller of a batch counts as one call, so that the number of
+//! delayed calls does not grow with the size of the batches. While it is open, these calls fail
+//! immediately; calls with longer deadlines pass, so a slow server serves callers that wait for it.
+//! Failed connections open the breaker for all calls. After a pause, the next rejected call starts
+//! a probe, which a task sends and no call waits for; a failure doubles the pause up to 200 ms. A
+//! reply within the exceeded deadline closes the breaker; a later one does not. Pauses vary by a
+//! quarter, so that replicas do not probe in step. A new connection ends the pause.
 //!
 //! A runtime that is driven only while a call waits does not run the task of a probe. A probe
 //! without a result counts as abandoned 200 ms after its deadline; then one call passes in its
