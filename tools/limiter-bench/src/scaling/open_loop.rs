@@ -15,8 +15,18 @@ use crate::workload::{Load, Pace, runtime};
 /// The calls of this time arrive together.
 const GROUP: Duration = Duration::from_millis(1);
 
-/// The latencies of calls of ours at this rate per second, each from its arrival.
-pub(super) fn latencies(load: &Load, rate: f64, stage: &Stage, pace: Pace) -> Latencies {
+/// The measured calls of an open loop.
+#[derive(Debug)]
+pub(super) struct OpenLoop {
+    /// From the arrival of each call to its decision.
+    pub(super) latencies: Latencies,
+    /// From the end of the warm-up until all calls were decided. If more calls arrive than are
+    /// decided, this is the capacity.
+    pub(super) decisions_per_second: f64,
+}
+
+/// Sends calls of ours at this rate per second.
+pub(super) fn measure(load: &Load, rate: f64, stage: &Stage, pace: Pace) -> OpenLoop {
     stage.server().command(&["FLUSHALL"]);
     let setup = Setup {
         address: stage.address(load.place),
@@ -34,7 +44,7 @@ pub(super) fn latencies(load: &Load, rate: f64, stage: &Stage, pace: Pace) -> La
     let runtime = runtime();
     let measured = runtime.block_on(introduce(Contender::Ours, setup, arrivals));
     runtime.shutdown_timeout(Duration::from_secs(1));
-    measured.unwrap_or_else(Latencies::new)
+    measured.expect("ours makes decisions in Redis")
 }
 
 #[derive(Debug)]
@@ -45,22 +55,25 @@ struct Arrivals {
 }
 
 impl ContenderVisitor for Arrivals {
-    type Answer = Latencies;
+    type Answer = OpenLoop;
 
-    async fn meet<D: Decide>(self, contender: D) -> Latencies {
+    async fn meet<D: Decide>(self, contender: D) -> OpenLoop {
         let contender = Arc::new(contender);
         let arrivals = tokio::spawn(arrive(self, contender));
-        let calls = arrivals.await.expect("the calls are started");
-        let mut latencies = Latencies::new();
+        let (begin, calls) = arrivals.await.expect("the calls are started");
+        let (mut latencies, count) = (Latencies::new(), calls.len());
         for call in calls {
             latencies.record(call.await.expect("every call is decided"));
         }
-        latencies
+        OpenLoop {
+            latencies,
+            decisions_per_second: count as f64 / begin.elapsed().as_secs_f64(),
+        }
     }
 }
 
-/// Starts the calls. Returns those of the measured time.
-async fn arrive<D: Decide>(arrivals: Arrivals, contender: Arc<D>) -> Vec<JoinHandle<Duration>> {
+/// Starts the calls. Returns those of the measured time, and its begin.
+async fn arrive<D: Decide>(arrivals: Arrivals, contender: Arc<D>) -> (Instant, Vec<JoinHandle<Duration>>) {
     let Arrivals { load, rate, pace } = arrivals;
     let mut walk = Order::new(load.spread).walk(0, 1);
     // Late ticks follow at once, so the rate is kept.
@@ -71,7 +84,7 @@ async fn arrive<D: Decide>(arrivals: Arrivals, contender: Arc<D>) -> Vec<JoinHan
         let arrival = ticks.tick().await;
         let age = arrival.saturating_duration_since(begin);
         if age > pace.warm_up + pace.window {
-            return measured;
+            return (begin + pace.warm_up, measured);
         }
         due += per_group;
         while due >= 1.0 {

@@ -7,10 +7,11 @@ use crate::machine::Machine;
 
 const HOW: &str = "\
 Each point is the median of the turns of `ours` with its default settings: token buckets, 10,000 keys and 64 callers in a
-closed loop, unless the row states otherwise. Points of 1,000,000 keys and more are one turn. The capacity of the open loop
-is the rate of 512 callers; its calls arrive in groups of one millisecond, and their latency begins with the arrival. Clients
-and servers share the processors of one machine, so rates stop growing where these are busy. Clusters have 32 callers per
-node. The keys of the rows over keys refill one permit in 1,000 s, so each charge sets their time to live.
+closed loop, unless the row states otherwise. Points of 1,000,000 keys and more are one turn. The calls of the open loop
+arrive in groups of one millisecond, each is a new task, and their latency begins with the arrival. Its capacity is the rate
+of decisions while calls arrive at the rate of 512 callers of a closed loop. Clients and servers share the processors of one
+machine, so rates stop growing where these are busy. Clusters have 32 callers per node. The keys of the rows over keys refill
+one permit in 1,000 s, so each charge sets their time to live.
 
 The exponent e is that of the power law figure ~ quantity^e, by least squares. A figure that should not depend on the
 quantity has an exponent near 0.
