@@ -19,8 +19,8 @@ async fn installed_limiter_replaces_implicit_one() {
     let _guard = tracing::subscriber::set_default(log.clone());
     let warnings = |text: &str| log.all().iter().filter(|line| line.contains(text)).count();
 
-    // A debug build decides in process, and warns once. A release build rejects every call, and logs
-    // one error.
+    // A debug build decides in process, and warns once. A release build rejects every call, and
+    // logs one error.
     let is_debug = cfg!(debug_assertions);
     for is_allowed in [true, true, false] {
         assert_eq!(greet("ann").await.is_ok(), is_allowed && is_debug);

@@ -2,8 +2,8 @@
 //!
 //! Invariants: one enabled administrator remains, under a lock of the administrators; a changed
 //! password and a disabled or removed user end the sessions of the user; the tokens that a disabled
-//! user created wait for a confirmation; a removed user has no grants and no valid tokens; a link of
-//! the first run works once, and only without users.
+//! user created wait for a confirmation; a removed user has no grants and no valid tokens; a link
+//! of the first run works once, and only without users.
 //!
 //! Tests: `users_sessions_and_setup` and `last_admin_remains` in `tests/support/store_suite.rs`,
 //! `tests/issued_tokens/creators.rs`.
@@ -124,8 +124,8 @@ impl Store {
         transaction.commit().await
     }
 
-    /// Changes the role and the state of a user. A disabled user has no sessions, and the tokens that
-    /// the user created are suspended when the user becomes disabled.
+    /// Changes the role and the state of a user. A disabled user has no sessions, and the tokens
+    /// that the user created are suspended when the user becomes disabled.
     ///
     /// # Errors
     ///

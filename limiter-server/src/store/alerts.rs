@@ -92,8 +92,8 @@ impl Store {
     }
 }
 
-/// Records an alert in a transaction, unless the same one is not cleared yet. Locks the alerts until
-/// the end of the transaction.
+/// Records an alert in a transaction, unless the same one is not cleared yet. Locks the alerts
+/// until the end of the transaction.
 pub(super) async fn raise(
     transaction: &mut SqlTransaction,
     namespace: &str,

@@ -192,7 +192,7 @@ mod tests {
         read::<LimitBody>(body.as_bytes()).unwrap().cost()
     }
 
-    /// Numbers of JSON become doubles, which distinguish the thousandths up to the largest capacity.
+    /// Numbers of JSON become doubles, which distinguish thousandths up to the largest capacity.
     #[test]
     fn costs_are_exact_to_a_thousandth() {
         const LARGEST: u64 = 1 << 52;
