@@ -17,8 +17,10 @@ use support::access::{TOKEN, bearer, entry};
 use support::calls::post_as;
 use support::descriptors::{DescriptorExt as _, descriptor, request_in};
 use support::http::{self, Response};
+use support::resp::encode;
 use support::rls::RlsClient;
 use support::server::{Directory, Server, run, wait_until};
+use support::sockets;
 use tonic::Code;
 
 const POLICIES: &str = r#"
@@ -220,6 +222,29 @@ fn settings_file_that_blocks_keeps_server_and_clients() {
     server.signal("HUP");
     server.wait_for_log("keeping the last tokens and clients");
     assert_eq!(post_as(&server, Some(TOKEN), "/v1/check", &search()).status, 200);
+}
+
+/// `HELLO` with an invalid option has no effect, as in Redis.
+#[test]
+fn rejected_hello_keeps_the_client() {
+    let tokens = [("numbers", "namespace"), ("login", "check:policy=login")];
+    let entries = tokens.map(|(name, scope)| entry(name, &format!("lim_{name}"), &[scope]));
+    let server = Server::with_settings(POLICIES, &entries.concat(), &["--resp", "127.0.0.1:0"]);
+    let hello = |option: &'static str| {
+        let hello = ["HELLO", "3", "AUTH", "default", "lim_login", option];
+        let commands = [
+            encode(&["AUTH", "lim_numbers"]),
+            encode(&hello),
+            encode(&["CL.THROTTLE", "ann", "15", "30", "60"]),
+            encode(&["QUIT"]),
+        ];
+        sockets::read_to_end(&mut sockets::send(server.resp(), commands.concat()))
+    };
+    for option in ["NOPE", "SETNAME", "AUTH"] {
+        let answer = hello(option);
+        assert!(answer.starts_with("+OK\r\n-ERR option of HELLO is"), "{answer}");
+        assert!(answer.contains("*5\r\n:0\r\n:16\r\n"), "{option}: {answer}");
+    }
 }
 
 #[test]

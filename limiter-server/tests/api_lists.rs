@@ -356,3 +356,34 @@ fn misspelled_fields_of_bodies_are_rejected() {
         assert!(answer.status < 300, "{path}: {}", answer.body);
     }
 }
+
+/// The hours of the 13 months that are kept fit one answer, and their minutes do not.
+#[test]
+fn usage_of_the_kept_hours_is_one_answer() {
+    const DAY: i64 = 86_400_000_000;
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    assert_eq!(
+        root.put_policy("search", 0, &policy("search", 1, "shop")).status,
+        200
+    );
+    let usage = |days: i64, more: &str| {
+        let path = format!("{NAMESPACE}/policies/search/usage?from=0&to={}{more}", DAY * days);
+        root.get(&path)
+    };
+    for (days, more, span) in [
+        (2, "", "minute"),
+        (3, "", "hour"),
+        (396, "", "hour"),
+        (8, "&span=minute", "minute"),
+    ] {
+        let answer = usage(days, more);
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        assert_eq!(answer.json()["span"], span, "{days} days");
+    }
+    for (days, more) in [(9, "&span=minute"), (501, "")] {
+        let answer = usage(days, more);
+        assert_eq!(answer.status, 400, "{}", answer.body);
+        assert!(answer.body.contains("too many points"), "{}", answer.body);
+    }
+}

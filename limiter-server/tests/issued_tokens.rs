@@ -9,6 +9,8 @@
     reason = "a test may panic"
 )]
 
+#[path = "issued_tokens/creators.rs"]
+mod creators;
 mod support;
 
 use std::time::{Duration, Instant};
@@ -95,25 +97,6 @@ fn issued_token_has_its_scopes_at_the_gateway_until_it_is_revoked() {
     assert_eq!(revoked.status, 204, "{}", revoked.body);
     wait_within(WITHIN, || !edge.is_accepted(&server), &server);
     // The listener had a client, so the end of the last one does not open it.
-    assert_eq!(anonymous_status(&server), 401);
-}
-
-/// The removal of a user revokes the user's tokens, each with an entry of the audit, and does not
-/// open the listener.
-#[test]
-fn tokens_of_a_removed_user_are_revoked_with_audit_entries() {
-    let (server, root) = with_policy(with_sqlite(&[]));
-    let ann = root.add_user("ann", &[("*", "admin")]);
-    let edge = Issued::new(&ann, TOKENS, &["peek:*"]);
-    wait_until(|| edge.is_accepted(&server), || server.log());
-    assert_eq!(root.send("DELETE", "/users/ann", &[], &Value::Null).status, 204);
-    wait_within(WITHIN, || !edge.is_accepted(&server), &server);
-    let path = format!("/namespaces/default/audit?object={}", edge.id);
-    let audit = root.get(&path).body;
-    assert!(
-        audit.contains("token.revoke") && audit.contains("edge: its creator ann was removed"),
-        "{audit}"
-    );
     assert_eq!(anonymous_status(&server), 401);
 }
 

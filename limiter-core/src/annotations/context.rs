@@ -5,8 +5,8 @@
 //! process.
 //!
 //! Invariants: a limiter is installed at most once in a process; and in a release build, a call
-//! without a task's or an installed limiter is rejected. Tests, in debug builds:
-//! `tests/install.rs`, `limiter-macros/tests/behaviour/plain.rs` (limiters of tasks).
+//! without a task's or an installed limiter is rejected. Tests: `tests/install.rs` in both builds,
+//! `limiter-macros/tests/behaviour/plain.rs` (limiters of tasks).
 
 use std::ops::Deref;
 use std::sync::OnceLock;

@@ -130,12 +130,7 @@ pub(super) struct ControlArgs {
     #[arg(long, value_name = "DURATION", env = "LIMITER_UNCONFIRMED_TOKENS")]
     pub(super) unconfirmed_tokens: Option<String>,
     /// Header in which a trusted proxy sends the name of the user.
-    #[arg(
-        long,
-        value_name = "HEADER",
-        env = "LIMITER_PROXY_USER_HEADER",
-        requires = "sign_in_proxies"
-    )]
+    #[arg(long, value_name = "HEADER", env = "LIMITER_PROXY_USER_HEADER")]
     pub(super) proxy_user_header: Option<String>,
     /// Header in which a trusted proxy sends the groups of the user, separated by commas.
     #[arg(long, value_name = "HEADER", env = "LIMITER_PROXY_GROUPS_HEADER")]
@@ -217,19 +212,36 @@ impl ControlArgs {
             (None, None) => return Ok(None),
         };
         let admin = self.admin.unwrap_or(DEFAULT_ADMIN);
-        let header = |name: &Option<String>| name.as_ref().map(|name| name.to_ascii_lowercase());
         Ok(Some(ControlSettings {
             database,
             admin,
             is_standalone: self.standalone,
-            proxy: ProxySettings {
-                user_header: header(&self.proxy_user_header),
-                groups_header: header(&self.proxy_groups_header),
-                peers: self.sign_in_proxies.clone().unwrap_or_default(),
-            },
+            proxy: self.proxy()?,
             retention: self.tables.retention.resolve()?,
             webhook: self.tables.webhook.resolve()?,
             namespaces: self.namespaces()?,
         }))
+    }
+
+    /// The proxy that authenticates users. A header without addresses would identify no user, and
+    /// neither would addresses without a header.
+    fn proxy(&self) -> Result<ProxySettings, SettingsError> {
+        let header = |name: &Option<String>| name.as_ref().map(|name| name.to_ascii_lowercase());
+        let proxy = ProxySettings {
+            user_header: header(&self.proxy_user_header),
+            groups_header: header(&self.proxy_groups_header),
+            peers: self.sign_in_proxies.clone().unwrap_or_default(),
+        };
+        let has_headers = proxy.user_header.is_some() || proxy.groups_header.is_some();
+        let reason = match (has_headers, proxy.peers.is_empty()) {
+            (true, true) => {
+                "proxy_user_header or proxy_groups_header is set without sign_in_proxies, expected the addresses of the proxies"
+            }
+            (_, false) if proxy.user_header.is_none() => {
+                "sign_in_proxies is set without proxy_user_header, expected the header with the name of the user"
+            }
+            _ => return Ok(proxy),
+        };
+        Err(SettingsError::Conflict(reason.to_owned()))
     }
 }

@@ -1,13 +1,15 @@
 //! Users, their sessions, and the link of the first run. Sessions and links are stored as hashes.
 //!
 //! Invariants: one enabled administrator remains, under a lock of the administrators; a changed
-//! password and a disabled or removed user end the sessions of the user; a removed user has no
-//! grants and no valid tokens; a link of the first run works once, and only without users.
+//! password and a disabled or removed user end the sessions of the user; the tokens that a disabled
+//! user created wait for a confirmation; a removed user has no grants and no valid tokens; a link
+//! of the first run works once, and only without users.
 //!
 //! Tests: `users_sessions_and_setup` and `last_admin_remains` in `tests/support/store_suite.rs`,
-//! `tests/issued_tokens.rs`.
+//! `tests/issued_tokens/creators.rs`.
 
 use crate::store::sql::{SqlRow, SqlTransaction, binds};
+use crate::store::tokens::{self, CreatorChange};
 use crate::store::{Store, StoreError, audit};
 
 /// A user.
@@ -122,7 +124,8 @@ impl Store {
         transaction.commit().await
     }
 
-    /// Changes the role and the state of a user. Ends the sessions of a disabled user.
+    /// Changes the role and the state of a user. A disabled user has no sessions, and the tokens
+    /// that the user created are suspended when the user becomes disabled.
     ///
     /// # Errors
     ///
@@ -140,18 +143,23 @@ impl Store {
         if !is_admin || is_disabled {
             require_another_admin(&mut transaction, name).await?;
         }
+        let sql = format!(
+            "SELECT disabled FROM account WHERE name = ?{}",
+            transaction.dialect().for_update()
+        );
+        let before = transaction.row(&sql, binds![name]).await?;
+        let was_disabled = before.ok_or(StoreError::NotFound)?.flag(0)?;
         let sql = "UPDATE account SET is_admin = ?, disabled = ? WHERE name = ?";
-        if transaction
+        transaction
             .execute(sql, binds![is_admin, is_disabled, name])
-            .await?
-            == 0
-        {
-            return Err(StoreError::NotFound);
-        }
+            .await?;
         if is_disabled {
             transaction
                 .execute("DELETE FROM signin WHERE account = ?", binds![name])
                 .await?;
+        }
+        if is_disabled && !was_disabled {
+            tokens::reject_of(&mut transaction, name, CreatorChange::Disabled, (author, at)).await?;
         }
         let detail = account_detail(is_admin, is_disabled);
         record_with(&mut transaction, author, ("user.change", name), Some(detail), at).await?;
@@ -177,7 +185,7 @@ impl Store {
             .await?;
         let sql = "DELETE FROM role_grant WHERE subject_kind = 'user' AND subject = ?";
         transaction.execute(sql, binds![name]).await?;
-        revoke_tokens_of(&mut transaction, name, author, at).await?;
+        tokens::reject_of(&mut transaction, name, CreatorChange::Removed, (author, at)).await?;
         record(&mut transaction, author, "user.remove", name, at).await?;
         transaction.commit().await
     }
@@ -316,34 +324,6 @@ async fn require_another_admin(transaction: &mut SqlTransaction, name: &str) -> 
         [only] if only == name => Err(StoreError::LastAdmin),
         _ => Ok(()),
     }
-}
-
-/// Revokes the tokens that a user created, also those of programs, each with an audit entry.
-async fn revoke_tokens_of(
-    transaction: &mut SqlTransaction,
-    name: &str,
-    author: &str,
-    at: i64,
-) -> Result<(), StoreError> {
-    let condition = "created_by = ? AND (revoked_at IS NULL OR revoked_at > ?)";
-    let sql = format!("SELECT namespace, id, label FROM token WHERE {condition}");
-    let tokens = transaction.rows(&sql, binds![name, at]).await?;
-    let sql = format!("UPDATE token SET revoked_at = ? WHERE {condition}");
-    transaction.execute(&sql, binds![at, name, at]).await?;
-    for token in tokens {
-        let (namespace, id, label) = (token.text(0)?, token.text(1)?, token.text(2)?);
-        let entry = audit::NewEntry {
-            namespace: &namespace,
-            actor: author,
-            action: "token.revoke",
-            object: &id,
-            apps: None,
-            detail: Some(format!("{label}: its creator {name} was removed")),
-            at,
-        };
-        audit::insert(transaction, entry).await?;
-    }
-    Ok(())
 }
 
 pub(super) async fn record(

@@ -4,7 +4,7 @@
 //! namespace, kind and detail is not raised again before that, so that a condition that is found
 //! repeatedly adds one row.
 //!
-//! Test: `alerts_are_raised_once` in `tests/support/store_suite.rs`.
+//! Tests: `tests/support/store_suite/alerts.rs`.
 
 use crate::store::sql::{SqlRow, SqlTransaction, binds};
 use crate::store::{Store, StoreError, audit};
@@ -92,13 +92,20 @@ impl Store {
     }
 }
 
-/// Records an alert in a transaction, unless the same one is not cleared yet.
+/// Records an alert in a transaction, unless the same one is not cleared yet. Locks the alerts
+/// until the end of the transaction.
 pub(super) async fn raise(
     transaction: &mut SqlTransaction,
     namespace: &str,
     (kind, detail): (&str, &str),
     at: i64,
 ) -> Result<(), StoreError> {
+    // Several nodes find a condition at once. The version is a row that every database has.
+    let sql = format!(
+        "SELECT version FROM schema_version{}",
+        transaction.dialect().for_update()
+    );
+    transaction.rows(&sql, Vec::new()).await?;
     let sql = "SELECT id FROM alert WHERE namespace = ? AND kind = ? AND detail = ? AND cleared_at IS NULL";
     let found = transaction.row(sql, binds![namespace, kind, detail]).await?;
     if found.is_none() {

@@ -1,13 +1,14 @@
 //! Bearer tokens of programs, as hashes.
 //!
 //! A token is valid until its end or its revocation, which can be in the future after a rotation.
-//! Tokens of a restored database are suspended, because they may include revoked ones, until an
-//! administrator confirms them. Each change and its audit entry are one transaction.
+//! Tokens of a restored database are suspended, because they may include revoked ones, and those of
+//! a disabled user, until an administrator confirms them. Each change and its audit entry are one
+//! transaction.
 //!
 //! Tests: `tokens_are_revoked_rotated_and_distrusted` in `tests/support/store_suite.rs`, and
 //! `tests/issued_tokens.rs`.
 
-use crate::store::sql::{SqlRow, binds};
+use crate::store::sql::{SqlRow, SqlTransaction, binds};
 use crate::store::{Store, StoreError, audit};
 
 /// A token. The secret itself is not stored.
@@ -234,4 +235,55 @@ impl Store {
         let sql = "UPDATE token SET used_day = ? WHERE id = ?";
         self.pool.execute(sql, binds![day, id]).await.map(|_| ())
     }
+}
+
+/// A change of a user that ends the tokens that the user created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CreatorChange {
+    /// The tokens are suspended, because the user can be enabled again.
+    Disabled,
+    /// The tokens are revoked.
+    Removed,
+}
+
+/// Rejects the tokens that a user created, also those of programs, each with an audit entry.
+pub(super) async fn reject_of(
+    transaction: &mut SqlTransaction,
+    creator: &str,
+    change: CreatorChange,
+    (author, at): (&str, i64),
+) -> Result<(), StoreError> {
+    let (sql, action, reason) = match change {
+        CreatorChange::Disabled => (
+            "UPDATE token SET suspended = 1 WHERE id = ?",
+            "token.suspend",
+            "disabled",
+        ),
+        CreatorChange::Removed => (
+            "UPDATE token SET revoked_at = ? WHERE id = ?",
+            "token.revoke",
+            "removed",
+        ),
+    };
+    let valid = "SELECT namespace, id, label FROM token \
+                 WHERE created_by = ? AND (revoked_at IS NULL OR revoked_at > ?)";
+    for token in transaction.rows(valid, binds![creator, at]).await? {
+        let (namespace, id, label) = (token.text(0)?, token.text(1)?, token.text(2)?);
+        let binds = match change {
+            CreatorChange::Disabled => binds![&id],
+            CreatorChange::Removed => binds![at, &id],
+        };
+        transaction.execute(sql, binds).await?;
+        let entry = audit::NewEntry {
+            namespace: &namespace,
+            actor: author,
+            action,
+            object: &id,
+            apps: None,
+            detail: Some(format!("{label}: its creator {creator} was {reason}")),
+            at,
+        };
+        audit::insert(transaction, entry).await?;
+    }
+    Ok(())
 }

@@ -4,7 +4,7 @@ use limiter_server::store::{DocumentKind, OVERLAYS};
 use limiter_testing::RedisServer;
 use serde_json::json;
 
-use crate::support::admin::{AdminClient, with_sqlite};
+use crate::support::admin::{AdminClient, policy, with_sqlite};
 use crate::support::server::Directory;
 use crate::{bucket, in_force, open, publisher_of, save};
 
@@ -12,7 +12,7 @@ use crate::{bucket, in_force, open, publisher_of, save};
 const NEWER: &str = "deny_keys = [{ key = 'eve', until = 2100-01-01T00:00:00Z }]";
 
 /// Registers a process that reads format 1, as the script of the library stores it.
-fn register_old_process(redis: &RedisServer) {
+fn register_old_process(redis: &RedisServer, namespace: &str) {
     let description = b"0.0.9\nweb-3\ncheckout";
     let mut entry = vec![1_u8];
     entry.extend(7_u64.to_le_bytes());
@@ -22,7 +22,8 @@ fn register_old_process(redis: &RedisServer) {
     entry.extend(1_u32.to_le_bytes());
     entry.extend(u16::try_from(description.len()).unwrap().to_le_bytes());
     entry.extend(description);
-    redis.command(&[b"SET".to_vec(), b"prod|subscribers".to_vec(), entry]);
+    let key = format!("{namespace}|subscribers");
+    redis.command(&[b"SET".to_vec(), key.into_bytes(), entry]);
 }
 
 #[tokio::test]
@@ -34,7 +35,7 @@ async fn policy_that_an_old_process_cannot_read_is_not_published() {
         save(&store, DocumentKind::Policy, name, 0, &bucket(name, ""), 1).await;
     }
     publisher.publish().await.unwrap();
-    register_old_process(&redis);
+    register_old_process(&redis, "prod");
     save(&store, DocumentKind::Policy, "new", 1, &bucket("new", NEWER), 2).await;
     let changed = bucket("old", "group = 'g'");
     save(&store, DocumentKind::Policy, "old", 1, &changed, 2).await;
@@ -61,7 +62,7 @@ async fn updated_process_ends_the_block() {
     let publisher = publisher_of(&store, &redis);
     save(&store, DocumentKind::Policy, "base", 0, &bucket("base", ""), 1).await;
     publisher.publish().await.unwrap();
-    register_old_process(&redis);
+    register_old_process(&redis, "prod");
     save(&store, DocumentKind::Policy, "new", 0, &bucket("new", NEWER), 1).await;
     publisher.publish().await.unwrap_err();
     assert!(in_force(&redis).await.get("new").is_none());
@@ -76,7 +77,7 @@ async fn suspension_is_published_beside_an_old_process() {
     let (directory, redis) = (Directory::new(), RedisServer::start());
     let store = open(&directory).await;
     let publisher = publisher_of(&store, &redis);
-    register_old_process(&redis);
+    register_old_process(&redis, "prod");
     let text = "[[suspend]]\nscope = 'all'\nenforcement = 'off'\nuntil = 2100-01-01T00:00:00Z\n";
     save(&store, DocumentKind::Overlays, OVERLAYS, 0, text, 1).await;
     publisher.publish().await.unwrap();
@@ -89,7 +90,7 @@ fn save_is_rejected_with_the_hosts_and_old_processes_are_listed() {
     let url = redis.url();
     let server = with_sqlite(&["--redis", &url, "--namespace", "prod"]);
     let root = AdminClient::set_up(&server);
-    register_old_process(&redis);
+    register_old_process(&redis, "prod");
     let send = |text: &str| {
         let body = json!({ "toml": text });
         let path = "/namespaces/prod/policies/new";
@@ -105,4 +106,34 @@ fn save_is_rejected_with_the_hosts_and_old_processes_are_listed() {
         (&old["host"], &old["version"]),
         (&json!("web-3"), &json!("0.0.9"))
     );
+}
+
+/// The process started after the proposal.
+#[test]
+fn approval_is_rejected_with_the_hosts() {
+    let redis = RedisServer::start();
+    let url = redis.url();
+    let server = with_sqlite(&["--redis", &url]);
+    let root = AdminClient::set_up(&server);
+    let bounds = json!({ "bounds": { "max_capacity": 10 } });
+    let set = root.send("PUT", "/namespaces/default/apps/shop", &[], &bounds);
+    assert_eq!(set.status, 204, "{}", set.body);
+    let text = |capacity: u32| policy("search", capacity, "shop") + NEWER;
+    assert_eq!(root.put_policy("search", 0, &text(5)).status, 200);
+    let editor = root.add_user("eve", &[("shop", "editor")]);
+    let proposed = editor.put_policy("search", 1, &text(50));
+    assert_eq!(proposed.status, 202, "{}", proposed.body);
+    let id = proposed.json()["proposal"].as_str().unwrap().to_owned();
+
+    register_old_process(&redis, "default");
+    let approve = || {
+        let path = format!("/namespaces/default/proposals/{id}/approve");
+        root.send("POST", &path, &[], &json!({}))
+    };
+    let rejected = approve();
+    assert_eq!(rejected.status, 422, "{}", rejected.body);
+    assert!(rejected.body.contains("web-3"), "{}", rejected.body);
+    redis.command(&["DEL", "default|subscribers"]);
+    let approved = approve();
+    assert_eq!(approved.status, 200, "{}", approved.body);
 }

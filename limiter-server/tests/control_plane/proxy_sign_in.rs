@@ -1,11 +1,14 @@
 //! Sign-in by the headers of a trusted proxy: peers, roles of groups, and requests of other
 //! origins.
 
+use limiter_server::settings::Settings;
 use serde_json::{Value, json};
 
-use crate::support::admin::{AdminClient, Credentials, policy, with_sign_in_proxy, with_sqlite};
+use crate::support::admin::{
+    AdminClient, Credentials, policy, with_database, with_sign_in_proxy, with_sqlite,
+};
 use crate::support::http::{self, Response};
-use crate::support::server::Server;
+use crate::support::server::{Directory, Server};
 
 const USER: &str = "x-forwarded-user";
 const GROUPS: &str = "x-forwarded-groups";
@@ -96,6 +99,40 @@ fn headers_without_configuration_identify_no_user() {
     let server = with_sqlite(&[]);
     let _root = AdminClient::set_up(&server);
     assert_eq!(get(&server, "/session", &[(USER, "root")]).status, 401);
+}
+
+#[test]
+fn headers_without_proxies_do_not_start_the_server() {
+    let directory = Directory::new();
+    let user = "proxy_user_header = 'X-User'\n";
+    let groups = "proxy_groups_header = 'X-Groups'\n";
+    let proxies = "sign_in_proxies = ['127.0.0.1']\n";
+    for (lines, expected) in [
+        (&[user][..], "without sign_in_proxies"),
+        (&[groups], "without sign_in_proxies"),
+        (
+            &[user, groups, "sign_in_proxies = []\n"],
+            "without sign_in_proxies",
+        ),
+        (&[groups, proxies], "without proxy_user_header"),
+        (&[proxies], "without proxy_user_header"),
+    ] {
+        let settings = format!("database = 'sqlite:limiter.db'\n{}", lines.concat());
+        let path = directory.write("limiter-server.toml", &settings);
+        let error = Settings::of_file(&path).unwrap_err().to_string();
+        assert!(error.contains(expected), "{settings}: {error}");
+    }
+}
+
+/// The addresses of the file apply to the header of the command line.
+#[test]
+fn proxies_of_the_file_apply_to_the_header_of_a_flag() {
+    let directory = Directory::new();
+    directory.write("limiter-server.toml", "sign_in_proxies = ['127.0.0.1']\n");
+    let url = format!("sqlite:{}", directory.path().join("limiter.db").display());
+    let server = with_database(directory, &url, &["--proxy-user-header", "X-Forwarded-User"]);
+    let _root = AdminClient::set_up(&server);
+    assert_eq!(get(&server, "/session", &[(USER, "root")]).status, 200);
 }
 
 /// A client that reaches the proxy can add a header beside that of the proxy.

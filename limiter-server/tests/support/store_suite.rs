@@ -1,5 +1,6 @@
 //! The requirements of the store, which every database meets.
 
+mod alerts;
 mod denials;
 mod restoration;
 mod revisions;
@@ -52,7 +53,8 @@ pub(crate) fn run(database: &Database) {
         tokens_are_revoked_rotated_and_distrusted,
         grants_are_replaced,
         proposal_is_decided_once,
-        alerts_are_raised_once,
+        alerts::alerts_are_raised_once,
+        alerts::alert_of_two_nodes_is_raised_once,
         usage_is_summed_by_minute_and_hour,
         library_usage_is_recorded_once,
         denials::higher_samples_replace_lower_ones,
@@ -547,27 +549,6 @@ async fn proposal_is_decided_once(store: Store, _: &str) {
             .expect("a list")
             .is_empty()
     );
-}
-
-async fn alerts_are_raised_once(store: Store, _: &str) {
-    for _ in 0..2 {
-        store
-            .raise_alert("prod", "kind", "detail", 1)
-            .await
-            .expect("raised");
-    }
-    let alerts = store.alerts("prod").await.expect("a list");
-    assert_eq!(alerts.len(), 1);
-    store
-        .clear_alert("prod", alerts[0].id, "ann", 2)
-        .await
-        .expect("cleared");
-    assert!(store.alerts("prod").await.expect("a list").is_empty());
-    store
-        .raise_alert("prod", "kind", "detail", 3)
-        .await
-        .expect("raised");
-    assert_eq!(store.alerts("prod").await.expect("a list").len(), 1);
 }
 
 async fn usage_is_summed_by_minute_and_hour(store: Store, _: &str) {

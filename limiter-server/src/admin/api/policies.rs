@@ -36,7 +36,7 @@ pub(super) struct ListQuery {
     #[serde(default)]
     after: String,
     limit: Option<i64>,
-    /// Policies of this app only.
+    /// Policies of this app only, including those of all apps.
     app: Option<String>,
     /// Policies whose name contains this text only.
     q: Option<String>,

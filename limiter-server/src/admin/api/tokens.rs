@@ -94,7 +94,7 @@ pub(super) async fn revoke(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Accepts a token again that was suspended after the database was restored.
+/// Accepts a token again that was suspended with its creator or after a restored database.
 pub(super) async fn confirm(
     State(admin): State<Admin>,
     caller: AdminCaller,

@@ -24,8 +24,10 @@ use crate::store::{DocumentKind, UsageKind, UsageSpan, UsageTotals, now_micros};
 
 const MINUTE: i64 = 60_000_000;
 const DAY: i64 = 24 * 60 * MINUTE;
-/// The largest number of points of one answer.
-const MAX_POINTS: i64 = 3_000;
+/// The longest range that is answered by minute without `span`, in minutes.
+const MAX_MINUTES: i64 = 3_000;
+/// The largest number of points of one answer, above the hours of the 13 months that are kept.
+const MAX_POINTS: i64 = 12_000;
 
 /// A range of time in microseconds.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -86,10 +88,10 @@ pub(super) async fn of_policy(
     let span = match query.span {
         Some(SpanName::Minute) => UsageSpan::Minute,
         Some(SpanName::Hour) => UsageSpan::Hour,
-        None if to.saturating_sub(from) / MINUTE <= MAX_POINTS => UsageSpan::Minute,
+        None if to.saturating_sub(from) / MINUTE <= MAX_MINUTES => UsageSpan::Minute,
         None => UsageSpan::Hour,
     };
-    if to.saturating_sub(from) / span.micros() > MAX_POINTS * 4 {
+    if to.saturating_sub(from) / span.micros() > MAX_POINTS {
         let reason = "the range has too many points, expected a shorter one or `span=hour`";
         return Err(AdminProblem::bad_request(reason));
     }

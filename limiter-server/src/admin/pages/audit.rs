@@ -60,6 +60,7 @@ impl AuditView {
             "overlays.import" => "imported suspensions and blocks",
             "alert.clear" => "cleared an alert",
             "key.read" => "looked at a key",
+            "token.suspend" => "suspended the token",
             "token.confirm" => "confirmed the token",
             "namespace.change" => "changed the environment",
             "user.create" => "created the user",

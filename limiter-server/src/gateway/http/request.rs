@@ -182,3 +182,33 @@ pub(super) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     };
     read.map_err(|error| Problem::bad_request(Cow::Owned(format!("cannot read the JSON body: {error}"))))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cost(number: &str) -> Result<Amount, ConfigError> {
+        let body = format!(r#"{{ "policy": "search", "cost": {number} }}"#);
+        read::<LimitBody>(body.as_bytes()).unwrap().cost()
+    }
+
+    /// Numbers of JSON become doubles, which distinguish thousandths up to the largest capacity.
+    #[test]
+    fn costs_are_exact_to_a_thousandth() {
+        const LARGEST: u64 = 1 << 52;
+        let large = [9_007_199_254_741, LARGEST / 2 - 1_000, LARGEST - 1_000];
+        for start in [0].into_iter().chain(large) {
+            for thousandths in start..=start + 1_000 {
+                let number = format!("{}.{:03}", thousandths / 1_000, thousandths % 1_000);
+                assert_eq!(
+                    cost(&number),
+                    Ok(Amount::from_thousandths(thousandths)),
+                    "{number}"
+                );
+            }
+        }
+        for number in ["0.0001", "1.0005", "4503599627.3704961", "-1", "1e20"] {
+            assert!(cost(number).is_err(), "{number}");
+        }
+    }
+}

@@ -136,7 +136,7 @@ impl Session {
     /// `HELLO [version [AUTH user password] [SETNAME name]]`
     fn hello(&mut self, arguments: &[&[u8]]) -> Reply {
         let mut protocol = self.protocol;
-        let mut name = None;
+        let (mut token, mut name) = (None, None);
         if let Some((version, mut options)) = arguments.split_first() {
             protocol = match *version {
                 b"2" => Protocol::Resp2,
@@ -150,11 +150,8 @@ impl Session {
             };
             while let Some((option, rest)) = options.split_first() {
                 options = match (&*option.to_ascii_uppercase(), rest) {
-                    (b"AUTH", [_, token, rest @ ..]) => {
-                        let reply = self.authenticate(token);
-                        if matches!(reply, Reply::Error(_)) {
-                            return reply;
-                        }
+                    (b"AUTH", [_, new, rest @ ..]) => {
+                        token = Some(*new);
                         rest
                     }
                     (b"SETNAME", [new, rest @ ..]) => {
@@ -169,6 +166,10 @@ impl Session {
                     }
                 };
             }
+        }
+        // A rejected option keeps the client, as in Redis.
+        if let Some(error @ Reply::Error(_)) = token.map(|token| self.authenticate(token)) {
+            return error;
         }
         if let Some(refusal) = self.refusal() {
             return refusal;

@@ -1,0 +1,63 @@
+//! Tokens whose creator is removed or disabled.
+
+use serde_json::{Value, json};
+
+use crate::support::admin::{AdminClient, Credentials, with_sqlite};
+use crate::support::server::wait_until;
+use crate::{Issued, TOKENS, WITHIN, anonymous_status, wait_within, with_policy};
+
+/// The removal of a user revokes the user's tokens, each with an entry of the audit, and does not
+/// open the listener.
+#[test]
+fn tokens_of_a_removed_user_are_revoked_with_audit_entries() {
+    let (server, root) = with_policy(with_sqlite(&[]));
+    let ann = root.add_user("ann", &[("*", "admin")]);
+    let edge = Issued::new(&ann, TOKENS, &["peek:*"]);
+    wait_until(|| edge.is_accepted(&server), || server.log());
+    assert_eq!(root.send("DELETE", "/users/ann", &[], &Value::Null).status, 204);
+    wait_within(WITHIN, || !edge.is_accepted(&server), &server);
+    let path = format!("/namespaces/default/audit?object={}", edge.id);
+    let audit = root.get(&path).body;
+    assert!(
+        audit.contains("token.revoke") && audit.contains("edge: its creator ann was removed"),
+        "{audit}"
+    );
+    assert_eq!(anonymous_status(&server), 401);
+}
+
+/// A disabled user can be enabled again, so the user's tokens are suspended, not revoked.
+#[test]
+fn tokens_of_a_disabled_user_wait_for_confirmation() {
+    let (server, root) = with_policy(with_sqlite(&[]));
+    let ann = root.add_user("ann", &[("*", "admin")]);
+    let edge = Issued::new(&ann, TOKENS, &["peek:*", "admin:viewer"]);
+    let kept = Issued::new(&root, TOKENS, &["peek:*"]);
+    wait_until(|| edge.is_accepted(&server), || server.log());
+    let of_edge = AdminClient::new(server.admin(), Credentials::Token(edge.secret.clone()));
+    let reads = || of_edge.get("/namespaces/default/policies").status;
+    assert_eq!(reads(), 200);
+    let set = |is_admin: bool, is_disabled: bool| {
+        let body = json!({ "admin": is_admin, "disabled": is_disabled });
+        assert_eq!(root.send("PUT", "/users/ann", &[], &body).status, 204);
+    };
+    set(false, true);
+    assert_eq!(reads(), 401);
+    wait_within(WITHIN, || !edge.is_accepted(&server), &server);
+    assert!(kept.is_accepted(&server));
+    set(false, false);
+    assert_eq!(reads(), 401);
+    let path = format!("{TOKENS}/{}/confirm", edge.id);
+    assert_eq!(root.send("POST", &path, &[], &Value::Null).status, 204);
+    assert_eq!(reads(), 200);
+    wait_until(|| edge.is_accepted(&server), || server.log());
+
+    // Another change of a disabled user keeps a confirmed token.
+    set(false, true);
+    assert_eq!(root.send("POST", &path, &[], &Value::Null).status, 204);
+    set(true, true);
+    assert_eq!(reads(), 200);
+    let audit = root.get(&format!("/namespaces/default/audit?object={}", edge.id));
+    let suspensions = audit.body.matches("edge: its creator ann was disabled").count();
+    assert_eq!(suspensions, 2, "{}", audit.body);
+    assert!(audit.body.contains("token.suspend"), "{}", audit.body);
+}
