@@ -157,7 +157,11 @@ impl Report {
 
     fn judged(&self) -> Vec<Verdict> {
         let speed = TARGETS.iter().filter_map(|target| target.verdict(&self.series));
-        speed.chain(targets::memory(&self.memory)).collect()
+        let instructions = self.counts.iter().flat_map(targets::instructions);
+        speed
+            .chain(instructions)
+            .chain(targets::memory(&self.memory))
+            .collect()
     }
 
     /// BENCHMARKS.md, its plots and the figures, at the root of the project.

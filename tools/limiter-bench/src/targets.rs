@@ -1,5 +1,7 @@
 //! The targets of the figures. A missed target fails nothing; the table shows it.
 
+use limiter_instructions::Counts;
+
 use crate::contender::Contender::{
     self, Bare, Governor, Incrby, Ours, RedisCell, ScriptMultiplexed, TowerGovernor,
 };
@@ -176,6 +178,27 @@ fn added_micros(with: &Series, without: &Series) -> Option<f64> {
     Some(crate::sample::median(added?))
 }
 
+/// Targets of instructions: at most this factor of the instructions of another path.
+const INSTRUCTIONS: [(&str, f64, &str); 3] = [
+    ("in_process::three_limits", 2.2, "in_process::one_key"),
+    ("annotated::no_key", 1.15, "annotated::no_key_by_hand"),
+    ("annotated::formatted_key", 1.2, "annotated::escaped_key_by_hand"),
+];
+
+/// Compares the counted instructions with their targets.
+pub(crate) fn instructions(counts: &Counts) -> Vec<Verdict> {
+    let verdict = |(path, most, other): (&str, f64, &str)| {
+        let ratio = counts.get(path)? / counts.get(other)?;
+        Some(Verdict {
+            workload: path.to_owned(),
+            target: format!("instructions ≤ {most} × {other}"),
+            reached: format!("{ratio:.2} ×"),
+            met: ratio <= most,
+        })
+    };
+    INSTRUCTIONS.into_iter().filter_map(verdict).collect()
+}
+
 /// How the figures of memory stand.
 pub(crate) fn memory(figures: &[Bytes]) -> Vec<Verdict> {
     let governors = figures
@@ -202,6 +225,18 @@ pub(crate) fn memory(figures: &[Bytes]) -> Vec<Verdict> {
 mod tests {
     use super::*;
     use crate::workload::Workload;
+
+    #[test]
+    fn instruction_targets_name_measured_paths() {
+        for (path, _, other) in INSTRUCTIONS {
+            for name in [path, other] {
+                assert!(
+                    limiter_instructions::PATHS.iter().any(|path| path.name == name),
+                    "{name}"
+                );
+            }
+        }
+    }
 
     #[test]
     fn each_target_uses_a_workload_that_measures_it() {
