@@ -22,7 +22,7 @@ use crate::observe;
 use crate::policy::OnStoreFailure;
 use crate::redis::RedisBackend;
 use crate::redis::permit_leases::store::Occupancy;
-use crate::redis::permit_leases::{AcquireOutcome, PermitLease};
+use crate::redis::permit_leases::{AcquireOutcome, LocalAcquireOutcome, PermitLease};
 use crate::request::DecisionRequest;
 use crate::store_failure::without_store;
 use crate::units::micros_ceil;
@@ -110,8 +110,8 @@ impl RedisBackend {
         })?;
         observe::record_query(started, Some(Origin::LocalFallback));
         let (held, number) = match local {
-            Ok(held) => (Some(held), self.permit_leases.table().count_held(limit.identity)),
-            Err(number) => (None, number),
+            LocalAcquireOutcome::Admitted(held, number) => (Some(held), number),
+            LocalAcquireOutcome::Denied(number) => (None, number),
         };
         let lease = u64::from(terms.lease_ms) * 1_000;
         let outcome = StepOutcome {

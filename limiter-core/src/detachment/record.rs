@@ -25,7 +25,6 @@ pub(crate) struct ReservationRecord {
 }
 
 /// The result of a claim to settle a reservation.
-#[cfg(feature = "redis")]
 #[derive(Debug)]
 pub(crate) enum ReservationClaim {
     /// The reservation is settled by this caller alone.

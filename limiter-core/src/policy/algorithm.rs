@@ -1,6 +1,6 @@
 //! The algorithm of a policy.
 
-use crate::policy::{Concurrency, CounterWindow, FixedWindow, Funnel, SlidingWindow, TokenBucket};
+use crate::policy::{Concurrency, CounterWindow, FixedWindow, Funnel, Rate, SlidingWindow, TokenBucket};
 
 /// The algorithm of a policy with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,6 +32,20 @@ impl Algorithm {
     #[inline]
     pub(crate) fn is_window(&self) -> bool {
         !matches!(self, Self::TokenBucket(_) | Self::Funnel(_))
+    }
+
+    /// Returns the rate at which a level refills; `None` for windows and concurrency.
+    pub(crate) fn level_rate(&self) -> Option<Rate> {
+        match *self {
+            Self::TokenBucket(TokenBucket { rate, .. }) | Self::Funnel(Funnel { rate, .. }) => Some(rate),
+            _ => None,
+        }
+    }
+
+    /// Returns the microseconds in which a level refills `amount`; `None` for windows and
+    /// concurrency.
+    pub(crate) fn refill_micros(&self, amount: u64) -> Option<u64> {
+        self.level_rate().map(|rate| rate.time_for(amount, 0))
     }
 
     /// Returns the code of the algorithm in Redis keys.

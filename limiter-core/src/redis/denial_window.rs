@@ -1,5 +1,12 @@
-//! Denials of a penalty, charged to a window at the moments at which they occurred; see
-//! `lua/token_lease.lua`.
+//! Denials of a penalty, charged to a sliding window in Redis at the moments of the denials.
+//!
+//! Replicas report their denials late and in any order. A report names the ages of the denials,
+//! because the clocks of replica and server need not agree, and `lua/token_lease.lua` inserts them
+//! into the ring of the window in order.
+//!
+//! Invariant: the key is blocked if the blocking number of denials lies within one window, even if
+//! the first of them have left it at the time of the report. Tests: below, against a sorted list;
+//! `tests/penalties.rs`.
 
 use crate::algorithm::{LeaseRequest, Mode};
 use crate::error::StoreError;

@@ -54,6 +54,13 @@ pub(crate) enum AcquireOutcome {
     Denied(Occupancy),
 }
 
+/// Result of an acquisition without Redis, with the number of permits that this process then holds.
+#[derive(Debug)]
+pub(crate) enum LocalAcquireOutcome {
+    Admitted(PermitGuard<PermitLease>, u64),
+    Denied(u64),
+}
+
 impl PermitLeases {
     pub(crate) fn new(register: ConcurrencyStore, clock: Clock, max_waiting: usize) -> Arc<Self> {
         Arc::new(Self {
@@ -108,21 +115,22 @@ impl PermitLeases {
         }
     }
 
-    /// Takes a permit without Redis if at most `max` permits are then held in this process;
-    /// otherwise returns the number held. The permit is registered in Redis when Redis is available
-    /// again.
+    /// Takes a permit without Redis if at most `max` permits are then held in this process. The
+    /// permit is registered in Redis when Redis is available again.
     pub(crate) fn acquire_local(
         self: &Arc<Self>,
         limit: &ValidatedLimit<'_>,
         terms: PermitTerms,
         max: u64,
-    ) -> Result<Result<PermitGuard<PermitLease>, u64>, StoreError> {
-        if let Err(held) = self.table.try_count(limit.identity, terms.cost, max)? {
-            return Ok(Err(held));
-        }
+    ) -> Result<LocalAcquireOutcome, StoreError> {
+        let held = match self.table.try_count(limit.identity, terms.cost, max)? {
+            Ok(held) => held,
+            Err(held) => return Ok(LocalAcquireOutcome::Denied(held)),
+        };
         let key: Arc<str> = self.register.key(limit).into();
         let lease = PermitLease::not_in_redis(self, limit.identity, &key, self.register.permit(terms));
-        Ok(Ok(self.table.guard(limit.identity, terms, lease.into_held())))
+        let guard = self.table.guard(limit.identity, terms, lease.into_held());
+        Ok(LocalAcquireOutcome::Admitted(guard, held))
     }
 
     fn count(

@@ -14,9 +14,7 @@ use tokio::runtime::Handle;
 
 use crate::decision::{Decision, Origin, Rejection};
 use crate::detachment::id::{DetachedId, IdBacking, IdKind, StoredId};
-#[cfg(feature = "redis")]
-use crate::detachment::record::ReservationClaim;
-use crate::detachment::record::ReservationRecord;
+use crate::detachment::record::{ReservationClaim, ReservationRecord};
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::limiter::Limiter;
 use crate::request::LimitRequest;
@@ -291,8 +289,9 @@ impl Limiter {
         deadline: Duration,
     ) -> Result<SettlementOutcome, Rejection> {
         let record = match self.claim(id, is_here, deadline).await? {
-            Ok(record) => record,
-            Err(settlement) => return Ok(settlement),
+            ReservationClaim::Claimed(record) => record,
+            ReservationClaim::Settled => return Ok(SettlementOutcome::AlreadySettled),
+            ReservationClaim::Absent => return Ok(SettlementOutcome::Unknown),
         };
         let charges = record.charges.iter().copied();
         let charged = limits.into_iter().zip(charges);
@@ -308,7 +307,7 @@ impl Limiter {
         Ok(SettlementOutcome::Settled)
     }
 
-    /// The record of a reservation that this call alone settles.
+    /// Claims a reservation, so that this call alone settles it.
     #[cfg_attr(
         not(feature = "redis"),
         expect(
@@ -322,21 +321,17 @@ impl Limiter {
         id: StoredId,
         is_here: bool,
         deadline: Duration,
-    ) -> Result<Result<ReservationRecord, SettlementOutcome>, StoreError> {
+    ) -> Result<ReservationClaim, StoreError> {
         #[cfg(feature = "redis")]
         if !is_here {
-            return Ok(match self.inner.backend.claim_reservation(id, deadline).await? {
-                ReservationClaim::Claimed(record) => Ok(record),
-                ReservationClaim::Settled => Err(SettlementOutcome::AlreadySettled),
-                ReservationClaim::Absent => Err(SettlementOutcome::Unknown),
-            });
+            return self.inner.backend.claim_reservation(id, deadline).await;
         }
         let table = &self.inner.detached.reservations;
         let record = table.with(&id, self.now(), Option::take);
         Ok(match record {
-            Some(Some(record)) => Ok(record),
-            Some(None) => Err(SettlementOutcome::AlreadySettled),
-            None => Err(SettlementOutcome::Unknown),
+            Some(Some(record)) => ReservationClaim::Claimed(record),
+            Some(None) => ReservationClaim::Settled,
+            None => ReservationClaim::Absent,
         })
     }
 }

@@ -17,7 +17,7 @@ use crate::detachment::record::{RecordedCharge, algorithm_digest};
 use crate::identity::Identity;
 use crate::key::Key;
 use crate::limiter::Limiter;
-use crate::policy::{Algorithm, Funnel, Policy, TokenBucket};
+use crate::policy::Policy;
 use crate::request::{ValidatedLimit, used_units};
 use crate::units::{Amount, Timestamp};
 
@@ -197,15 +197,11 @@ fn decided_by(policy: &Policy, decided_at: Timestamp) -> &Policy {
 /// although the limit is not full before they return; only buckets and funnels lease tokens.
 fn whole_after(policy: &Policy, outcome: &LimitOutcome) -> Duration {
     let algorithm = policy.algorithm();
-    let usage_refilled_after = match algorithm {
-        Algorithm::TokenBucket(TokenBucket { rate, .. }) | Algorithm::Funnel(Funnel { rate, .. })
-            if policy.lease().is_some() =>
-        {
-            let left = used_units(policy, outcome.remaining());
-            let used = left.map_or(0, |left| algorithm.quota().saturating_sub(left));
-            Duration::from_micros(rate.time_for(used, 0))
-        }
-        _ => Duration::MAX,
-    };
+    let usage_refilled_after = policy.lease().and_then(|_| {
+        let left = used_units(policy, outcome.remaining());
+        let used = left.map_or(0, |left| algorithm.quota().saturating_sub(left));
+        algorithm.refill_micros(used)
+    });
+    let usage_refilled_after = usage_refilled_after.map_or(Duration::MAX, Duration::from_micros);
     outcome.reset_after().min(usage_refilled_after)
 }

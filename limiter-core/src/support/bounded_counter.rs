@@ -1,4 +1,11 @@
-//! A count with an upper bound: slots, keys and waiters that are taken without waiting.
+//! A count with an upper bound: in-flight calls, stored keys, waiters.
+//!
+//! The bounds limit memory and concurrent calls, and a caller at the bound fails at once. The count
+//! is one atomic number that is changed by compare-and-swap, so counting takes no lock.
+//!
+//! Invariants: the count never exceeds the bound, also for amounts that would overflow, and each
+//! added amount is subtracted once, which `CountGuard` does on drop. Tests: below, and
+//! `memory/permit_table/tests.rs` compares the count with the number of stored keys.
 
 use crate::support::sync::atomic::{AtomicUsize, Ordering};
 

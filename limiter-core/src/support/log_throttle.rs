@@ -1,4 +1,11 @@
 //! Bounds the rate of repeated log messages.
+//!
+//! An outage or a wrong setting affects each call, and a message for each call would fill the log.
+//! A throttle keeps the time of its last message and permits the next one ten seconds later; the
+//! variant form keeps the times of up to `MAX_VARIANTS` variants and drops further ones.
+//!
+//! Invariants: the first message is due at once, one of several concurrent callers logs it, and
+//! memory is bounded. Tests: below.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -6,7 +6,7 @@
 //!
 //! Tests: `waiting/backlog/tests.rs`, with the maximum error of the estimate for each algorithm.
 
-use crate::policy::{Algorithm, CounterWindow, FixedWindow, Funnel, Policy, SlidingWindow, TokenBucket};
+use crate::policy::{Algorithm, CounterWindow, FixedWindow, Policy, SlidingWindow};
 
 /// The waiters to include in the estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,12 +52,14 @@ impl Backlog {
         if cost == 0 || self.count == 0 {
             return (cost, 0);
         }
-        let quota = policy.algorithm().quota();
+        let algorithm = policy.algorithm();
+        let quota = algorithm.quota();
         self.add(cost, quota);
-        match policy.algorithm() {
-            Algorithm::TokenBucket(TokenBucket { rate, .. }) | Algorithm::Funnel(Funnel { rate, .. }) => {
+        match algorithm {
+            Algorithm::TokenBucket(_) | Algorithm::Funnel(_) => {
                 let query_cost = self.sum.min(quota);
-                (query_cost, rate.time_for(self.sum - query_cost, 0))
+                let refill = algorithm.refill_micros(self.sum - query_cost);
+                (query_cost, refill.unwrap_or(0))
             }
             Algorithm::SlidingWindow(SlidingWindow { window, .. })
             | Algorithm::FixedWindow(FixedWindow { window, .. }) => {

@@ -1,5 +1,8 @@
 //! Single-flight refresh of the cluster's slot map: one task reads the map for all waiting calls.
 //!
+//! `support/background_task.rs` is not used, because a refresh is not a loop that reports progress:
+//! it has a minimum interval from start to start, and its end is a result that the waiters receive.
+//!
 //! Invariants: at most one live refresh at a time, and each waiter receives a result, also when the
 //! runtime of the refresh ends. Tests: below, and `model.rs` under every schedule.
 

@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use crate::algorithm::{Mode, StepOutcome, StepState, force_charge, step};
-use crate::policy::{Algorithm, CounterWindow, Funnel, TokenBucket};
+use crate::policy::{Algorithm, CounterWindow};
 use crate::redis::local_fallback::last_known::LastRemaining;
 use crate::units::micros_ceil;
 
@@ -102,12 +102,7 @@ impl RemainingShare {
 
 /// Returns the amount of a level that is refilled in some time.
 pub(crate) fn refill_in(algorithm: &Algorithm, time: u64) -> u64 {
-    match algorithm {
-        Algorithm::TokenBucket(TokenBucket { rate, .. }) | Algorithm::Funnel(Funnel { rate, .. }) => {
-            rate.accrue(time, 0).0
-        }
-        _ => 0,
-    }
+    algorithm.level_rate().map_or(0, |rate| rate.accrue(time, 0).0)
 }
 
 /// Returns the usage of a counter window that still counts: it counts in full before its last

@@ -22,7 +22,7 @@ use hashbrown::HashTable;
 
 use crate::identity::Identity;
 use crate::key::Key;
-use crate::policy::{Algorithm, Funnel, Policy, Rate, TokenBucket};
+use crate::policy::{Algorithm, Policy, Rate};
 use crate::request::ValidatedLimit;
 use crate::support::sync::atomic::{AtomicUsize, Ordering};
 use crate::support::sync::{Mutex, MutexGuard};
@@ -276,12 +276,12 @@ impl Permits {
     fn add(&mut self, amount: u64, whole: &Algorithm, share: &Algorithm, now: Timestamp) {
         self.decrease(now);
         if self.amount == 0 {
-            if let Some(rate) = rate_of(whole) {
+            if let Some(rate) = whole.level_rate() {
                 let whole_after = rate.time_for(whole.quota(), 0);
                 self.decreases_from = Timestamp::from_micros(now.as_micros().saturating_add(whole_after));
             }
         }
-        self.rate = rate_of(share);
+        self.rate = share.level_rate();
         self.amount = self.amount.saturating_add(amount).min(MAX_EXACT);
     }
 
@@ -290,15 +290,6 @@ impl Permits {
         let elapsed = micros_ceil(now.since(self.at.max(self.decreases_from)));
         self.amount = self.amount.saturating_sub(rate.accrue(elapsed, 0).0);
         self.at = now;
-    }
-}
-
-fn rate_of(algorithm: &Algorithm) -> Option<Rate> {
-    match algorithm {
-        Algorithm::TokenBucket(TokenBucket { rate, .. }) | Algorithm::Funnel(Funnel { rate, .. }) => {
-            Some(*rate)
-        }
-        _ => None,
     }
 }
 

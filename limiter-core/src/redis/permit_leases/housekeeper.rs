@@ -3,7 +3,9 @@
 //! The task takes due calls from `renewal_queue.rs`, runs a bounded number of them concurrently,
 //! and reports their results to the queue. It ends when no lease is left. If it makes no progress
 //! for `TAKE_OVER_AFTER`, its runtime may have ended, and the next use of a lease starts another
-//! task.
+//! task. `support/background_task.rs` is not used, because a takeover also reschedules the calls of
+//! the previous task: the queue's lock covers its number and its calls, and each renewal keeps the
+//! number of its task.
 //!
 //! Invariants: a task that another one has replaced starts no calls, a call that was started
 //! reports its end unless its runtime ends, and the timeout of a renewal

@@ -43,6 +43,15 @@ struct EpochTokens {
     until: u64,
 }
 
+/// The remaining tokens that a report returns to the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ReturnedTokens {
+    /// Expired tokens.
+    Expired,
+    /// All tokens of the reported epoch.
+    All,
+}
+
 impl EpochTokens {
     fn is_alive(&self, now: u64) -> bool {
         self.remaining > 0 && now < self.until
@@ -152,20 +161,23 @@ impl LeasedTokens {
             self.want = (self.want / 2).max(least);
         }
         self.refill_pending_until = now + REFILL_TIMEOUT;
-        if cost > 0 {
+        let returned = if cost > 0 {
             self.spent_at = now;
-        }
+            ReturnedTokens::All
+        } else {
+            ReturnedTokens::Expired
+        };
         LeaseRequest {
             cost,
             want: self.want.max(cost),
             epoch: self.epoch(),
-            report: self.report(cost > 0, now),
+            report: self.report(returned, now),
         }
     }
 
     /// Creates a request that only reports and returns.
     pub(crate) fn final_report(&mut self, now: u64) -> Option<LeaseRequest> {
-        let report = self.report(true, now);
+        let report = self.report(ReturnedTokens::All, now);
         let is_necessary = report != UsageReport::default();
         if is_necessary {
             self.refill_pending_until = now + REFILL_TIMEOUT;
@@ -267,15 +279,16 @@ impl LeasedTokens {
     }
 
     /// Takes the report of one epoch, if there is anything to report.
-    fn report(&mut self, give_back: bool, now: u64) -> UsageReport {
+    fn report(&mut self, returned: ReturnedTokens, now: u64) -> UsageReport {
+        let returns_all = returned == ReturnedTokens::All;
         let has_news = |epoch_balance: &&mut EpochTokens| {
-            let over = give_back || now >= epoch_balance.until;
+            let over = returns_all || now >= epoch_balance.until;
             epoch_balance.spent > 0 || (over && epoch_balance.remaining > 0)
         };
         let reported = self.epoch_balances.iter_mut().filter(has_news);
-        // A report covers one epoch: with `give_back`, the one with more tokens.
+        // A report covers one epoch: if it returns all tokens, the one with more of them.
         let reported = reported.reduce(|older, newer| {
-            if give_back && newer.remaining > older.remaining {
+            if returns_all && newer.remaining > older.remaining {
                 newer
             } else {
                 older
@@ -284,7 +297,7 @@ impl LeasedTokens {
         let Some(epoch_balance) = reported else {
             return UsageReport::default();
         };
-        let returned = if give_back || now >= epoch_balance.until {
+        let returned = if returns_all || now >= epoch_balance.until {
             epoch_balance.remaining
         } else {
             0

@@ -89,7 +89,16 @@ pub(super) fn check(tree: &Tree, list: &List) -> Vec<Finding> {
                     }
                 }
             }
-            Language::Lua | Language::Toml => {
+            Language::Lua => {
+                for (number, line) in file.text.lines().enumerate() {
+                    let (code, prose) = lua_code_and_prose(line);
+                    for name in code.split(|letter: char| !letter.is_alphanumeric() && letter != '_') {
+                        report(&identifier_words(name), Scope::Identifiers, number + 1);
+                    }
+                    report(&prose_words(&prose), Scope::Prose, number + 1);
+                }
+            }
+            Language::Toml => {
                 for (number, line) in file.text.lines().enumerate() {
                     report(&prose_words(line), Scope::Prose, number + 1);
                 }
@@ -124,6 +133,37 @@ fn identifier_words(name: &str) -> Vec<String> {
     }
     words.retain(|word| !word.is_empty());
     words
+}
+
+/// A line of Lua as its code, and its strings and comment. A string or comment ends with its line:
+/// the scripts have no long brackets.
+fn lua_code_and_prose(line: &str) -> (String, String) {
+    let (mut code, mut prose) = (String::new(), String::new());
+    let mut quote = None;
+    let mut letters = line.char_indices().peekable();
+    while let Some((at, letter)) = letters.next() {
+        match quote {
+            None if letter == '-' && letters.peek().is_some_and(|(_, next)| *next == '-') => {
+                prose.push_str(line.get(at..).unwrap_or_default());
+                break;
+            }
+            None if matches!(letter, '\'' | '"') => {
+                quote = Some(letter);
+                code.push(' ');
+            }
+            None => code.push(letter),
+            Some(_) if letter == '\\' => {
+                letters.next();
+                prose.push(' ');
+            }
+            Some(end) if letter == end => {
+                quote = None;
+                prose.push(' ');
+            }
+            Some(_) => prose.push(letter),
+        }
+    }
+    (code, prose)
 }
 
 fn prose_words(text: &str) -> Vec<String> {
@@ -174,6 +214,28 @@ mod tests {
                 "docs/a.md words:1 `told`: write sent",
                 "docs/a.md words:1 `so many`: write a number",
                 "xtask/tidy/layers.txt words:1 `told`: write sent"
+            ]
+        );
+    }
+
+    #[test]
+    fn identifiers_of_lua_are_checked_without_strings_and_comments() {
+        let list = List::parse("ident:desk -> schedule\ntold -> sent\n").unwrap_or_default();
+        let script = "local DESK_BYTES = '<I8 desk' -- a desk, told\n\
+                      redis.error_reply('it\\'s told') desk.told = 1\n";
+        let tree = Tree::of(vec![("c/src/a.lua".to_owned(), script.to_owned())]);
+        let found: Vec<_> = check(&tree, &list)
+            .into_iter()
+            .map(|finding| format!("{} {}", finding.line, finding.message))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                "1 `desk`: write schedule",
+                "1 `told`: write sent",
+                "2 `desk`: write schedule",
+                "2 `told`: write sent",
+                "2 `told`: write sent"
             ]
         );
     }

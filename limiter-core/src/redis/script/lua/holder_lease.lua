@@ -59,7 +59,7 @@ if operation == 1 and epoch == expected then
   local account = limit.account
 
   local function chargeable()
-    return max(0, MAX - max(0, refillable(limit, account)) - lent_total(account))
+    return max(0, MAX - max(0, refillable(limit, account)) - leased_total(account))
   end
 
   -- The spent part of the lease counts as used, and the rest returns.
@@ -90,7 +90,7 @@ if operation == 1 and epoch == expected then
   local leasable = rest - floor(rest / (UNLEASED * 1000)) * 1000
   local amount = min(held + min(max(0, wanted - held), leasable), chargeable())
   if amount > 0 then
-    if lent_total(account) == 0 then
+    if leased_total(account) == 0 then
       account.current, account.previous, account.steady, account.steady_before, account.fraction = 0, 0, 0, 0, 0
       account.since, account.epoch, account.number = account.at, lifetime, account.at % 4294967296
     end

@@ -17,7 +17,7 @@
 -- A `meter` is a limit with key, algorithm, capacity, rate and per; an `account` holds the stored
 -- numbers.
 
-local LENT, LENT_BYTES = '<BBI8i8I8I8I8I8I8I8I4I4', 74
+local LEASED, LEASED_BYTES = '<BBI8i8I8I8I8I8I8I8I4I4', 74
 -- With steady rates, these numbers follow.
 local STEADY, STEADY_BYTES = '<I4I4I4', 86
 -- The whole rate, in millionths.
@@ -30,7 +30,7 @@ local function is_amount(algorithm, amount)
   return amount <= MAX and amount >= (algorithm == TOKEN_BUCKET and -MAX or 0)
 end
 
-local function lent_total(account)
+local function leased_total(account)
   return account.current + account.previous
 end
 
@@ -39,20 +39,20 @@ local function refillable(meter, account)
   if meter.algorithm ~= TOKEN_BUCKET then
     return account.amount
   end
-  return max(0, meter.capacity - lent_total(account)) - account.amount
+  return max(0, meter.capacity - leased_total(account)) - account.amount
 end
 
 -- Returns the amount that must be refilled before `cost` fits.
 local function shortfall(meter, account, cost)
   if meter.algorithm ~= TOKEN_BUCKET then
-    return max(0, account.amount + cost - max(0, meter.capacity - lent_total(account)))
+    return max(0, account.amount + cost - max(0, meter.capacity - leased_total(account)))
   end
   return max(0, cost - account.amount)
 end
 
 local function remaining(meter, account)
   if meter.algorithm ~= TOKEN_BUCKET then
-    return max(0, meter.capacity - lent_total(account) - account.amount)
+    return max(0, meter.capacity - leased_total(account) - account.amount)
   end
   return max(0, account.amount)
 end
@@ -64,7 +64,7 @@ local function refill(meter, account, by, remainder)
     idle = 0
     account.amount = max(0, account.amount - by)
   else
-    idle = max(0, meter.capacity - lent_total(account))
+    idle = max(0, meter.capacity - leased_total(account))
     account.amount = min(idle, account.amount + by)
   end
   account.remainder = account.amount == idle and 0 or remainder
@@ -76,7 +76,7 @@ end
 -- Returns the part of the rate that refills the level, in millionths: buckets of holders are
 -- refilled at the rest.
 local function pace(account)
-  return lent_total(account) > 0 and max(0, WHOLE_RATE - account.steady - account.steady_before) or WHOLE_RATE
+  return leased_total(account) > 0 and max(0, WHOLE_RATE - account.steady - account.steady_before) or WHOLE_RATE
 end
 
 -- Returns the time in which the whole rate would refill an account as the rest of it does in
@@ -132,9 +132,9 @@ local function time_until(meter, account, cost)
     copy[name] = number
   end
   while true do
-    local need = cost and shortfall(meter, copy, cost) or refillable(meter, copy) + lent_total(copy)
+    local need = cost and shortfall(meter, copy, cost) or refillable(meter, copy) + leased_total(copy)
     local time = time_for(meter.rate, meter.per, need, copy.remainder)
-    if lent_total(copy) > 0 then
+    if leased_total(copy) > 0 then
       time = need <= refillable(meter, copy) and elapsed_for(copy, time)
     end
     if time then
@@ -159,11 +159,11 @@ local function load_account(meter, value)
   local current, previous, since, epoch, number, steady, steady_before, fraction = 0, 0, 0, 0, 0, 0, 0, 0
   if #value == LEVEL_BYTES then
     layout, algorithm, parts, amount, remainder, at, keep_until = unpack(SIGNED_LEVEL, value)
-  elseif #value == LENT_BYTES or #value == STEADY_BYTES then
+  elseif #value == LEASED_BYTES or #value == STEADY_BYTES then
     layout, algorithm, parts, amount, remainder, at, keep_until, current, previous, since, epoch, number =
-      unpack(LENT, value)
+      unpack(LEASED, value)
     if #value == STEADY_BYTES then
-      steady, steady_before, fraction = unpack(STEADY, value, LENT_BYTES + 1)
+      steady, steady_before, fraction = unpack(STEADY, value, LEASED_BYTES + 1)
     end
     if since > at or since + epoch < at or epoch == 0 or current > MAX or previous > MAX
       or fraction >= WHOLE_RATE then
@@ -186,7 +186,7 @@ local function load_account(meter, value)
   account.current, account.previous, account.epoch, account.number = current, previous, epoch, number
   account.steady, account.steady_before, account.fraction = steady, steady_before, fraction
   meter.stored, meter.ahead = true, back > 0
-  while lent_total(account) > 0 and account.since + account.epoch <= now do
+  while leased_total(account) > 0 and account.since + account.epoch <= now do
     forward(meter, account, account.since + account.epoch)
     end_epoch(meter, account)
   end
@@ -205,7 +205,7 @@ local function settle_account(meter, taken, times, changed, may_repair)
   if taken * times > 0 and meter.others then
     -- The charge delays the refill under the other policy version too, which starts when the last
     -- lease ends.
-    local from = lent_total(account) > 0 and max(kept, account.since + 2 * account.epoch) or kept
+    local from = leased_total(account) > 0 and max(kept, account.since + 2 * account.epoch) or kept
     keep_until = min(from + times * time_for(meter.rate, meter.per, taken, 0), now + MAX)
   end
   keep_until = max(keep_until, now + reset)
@@ -215,8 +215,8 @@ local function settle_account(meter, taken, times, changed, may_repair)
       call('DEL', meter.key)
     else
       local value = pack(LEVEL, LAYOUT, meter.algorithm, meter.per, account.amount, account.remainder, now, keep_until)
-      if lent_total(account) > 0 then
-        value = pack(LENT, LAYOUT, meter.algorithm, meter.per, account.amount, account.remainder, now, keep_until,
+      if leased_total(account) > 0 then
+        value = pack(LEASED, LAYOUT, meter.algorithm, meter.per, account.amount, account.remainder, now, keep_until,
           account.current, account.previous, account.since, account.epoch, account.number)
         if account.steady + account.steady_before > 0 then
           value = value .. pack(STEADY, account.steady, account.steady_before, account.fraction)
@@ -234,14 +234,14 @@ local function charge_account(meter, cost)
 end
 
 -- Replaces the load of `load_level` for a level with leases.
-local function load_lent(limit)
+local function load_leased(limit)
   local found = load_account(limit, limit.value)
   limit.used = limit.capacity - remaining(limit, limit.account)
   return found
 end
 
 -- Replaces the store of `settle_level` for a level with leases.
-local function settle_lent(limit, granted)
+local function settle_leased(limit, granted)
   charge_account(limit, granted * limit.cost)
   settle_account(limit, limit.cost, granted, granted > 0, true)
 end

@@ -21,8 +21,8 @@ local function load_level(limit)
   if not value then
     return READABLE
   end
-  if #value == LENT_BYTES or #value == STEADY_BYTES then
-    return load_lent(limit)
+  if #value == LEASED_BYTES or #value == STEADY_BYTES then
+    return load_leased(limit)
   end
   if #value ~= LEVEL_BYTES then
     return failure_of(value, 'GET', limit.key)
@@ -52,7 +52,7 @@ end
 local function settle_level(limit, granted, _, keep)
   if limit.account then
     if keep then
-      settle_lent(limit, granted)
+      settle_leased(limit, granted)
     end
     return limit.value
   end

@@ -29,7 +29,7 @@ local given, least = unpack('<I8I8', ARGV[1], position)
 -- The maximum length of the first line, up to its LF.
 local line = try('GETRANGE', KEYS[1], '0', tostring(MAX_DIGITS + 12))
 if is_error(line) then
-  return redis.error_reply('WRONGTYPE the book holds a value of another type')
+  return redis.error_reply('WRONGTYPE the registry key holds a value of another type')
 end
 local digits = string.match(line, '^revision = (%d+)\r?\n') or string.match(line, '^revision = (%d+)\r?$')
 local found = 0

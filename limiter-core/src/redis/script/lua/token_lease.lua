@@ -56,7 +56,7 @@ end
 -- amount.
 local function force_charge_level(meter, amount)
   -- Leased permits may still be used.
-  local used = refillable(meter, meter.account) + lent_total(meter.account)
+  local used = refillable(meter, meter.account) + leased_total(meter.account)
   local charged = max(0, min(amount, MAX - used))
   charge_account(meter, charged)
   return charged
@@ -93,7 +93,7 @@ local function lend(meter, want, epoch)
   if amount == 0 then
     return 0
   end
-  if lent_total(account) == 0 then
+  if leased_total(account) == 0 then
     account.current, account.previous, account.steady, account.steady_before, account.fraction = 0, 0, 0, 0, 0
     account.since, account.epoch, account.number = account.at, epoch, account.at % 4294967296
   elseif account.current == 0 then
