@@ -1,4 +1,11 @@
 //! The permit of a request.
+//!
+//! A response body holds the permit, and a handler may hold a share of it. The last owner releases
+//! the permit: in process by the drop, in Redis by a [`Release`] that the response awaits. An
+//! unshared permit is stored inline, so a request in process allocates nothing.
+//!
+//! Invariant: a permit is not released while a share exists
+//! (`handler_can_keep_its_permit_extension` in `tests/load/bodies.rs`).
 
 use std::fmt;
 use std::pin::Pin;

@@ -1,4 +1,11 @@
 //! The service: extracts the key and admits the request.
+//!
+//! Most requests are decided without a wait. `call` extracts the key and tries to admit the request
+//! at once; only a pending key, a wait or a store moves the ready instance and the request into the
+//! future.
+//!
+//! Invariants: the instance that was polled ready is called, and a denial releases its readiness.
+//! Tests: `tests/load/in_flight.rs`, `tests/load/max_wait.rs`, `tests/contract/paths.rs`.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};

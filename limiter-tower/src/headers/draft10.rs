@@ -1,4 +1,11 @@
 //! Writes drafts 10 and 11: two lists with one item for each limit.
+//!
+//! Clients of these drafts select the limit themselves, so the lists contain all of them. The item
+//! of a policy does not depend on the request and is cached with the policy; the item of a limit
+//! contains the remaining permits and the time for which they have to suffice.
+//!
+//! Invariant: both values are lists of RFC 9651 (`lists_are_valid_structured_fields` in
+//! `headers/tests/syntax.rs`). Further tests: `headers/tests/`, `tests/http/nested.rs`.
 
 use std::time::Duration;
 

@@ -1,4 +1,11 @@
 //! Writes draft 7 and the legacy headers, which show only the most restrictive limit.
+//!
+//! Both formats have one number of remaining permits, but a decision can have several limits. The
+//! limit with the fewest remaining permits is shown and, for equal numbers, the longest wait.
+//! Headers of inner layers are parsed for the same comparison.
+//!
+//! Invariant: a client that follows the headers satisfies every limit. Tests: `headers/tests/`, in
+//! particular `draft_7_names_one_of_two_policies_with_equal_quota`.
 
 use std::cmp::Reverse;
 use std::time::Duration;

@@ -1,4 +1,11 @@
 //! An address as a key: the network whose addresses a client can choose.
+//!
+//! A client that chooses among many addresses must not have a budget for each of them. The address
+//! is truncated to a prefix, 64 bits for IPv6 by default, and an IPv4 address that is mapped into
+//! IPv6 is converted first. The text of the network is written into a buffer on the stack.
+//!
+//! Invariant: all addresses of a network have one text. Tests: below, and
+//! `key_list_matches_clients_by_network` in `tests/http/keys.rs`.
 
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -1,4 +1,11 @@
 //! Keys that an async function finds.
+//!
+//! A key can need a lookup, such as the user of a session token. The function receives a copy of
+//! the request's head, because the body cannot be shared with a future that outlives the call. Its
+//! future becomes an [`Extraction::Pending`], which the layer's future polls before it decides.
+//!
+//! Invariant: a request is not charged before the key is found, and not at all if its future is
+//! dropped before. Tests: `tests/decisions/pending_keys.rs`, `tests/http/keys.rs`.
 
 use std::fmt;
 

@@ -1,4 +1,11 @@
 //! A part of a request extension as the key.
+//!
+//! An outer layer that has authenticated the request stores the identity in an extension. A closure
+//! selects a part of the extension, and the key borrows this part. A missing extension is an error
+//! of the server, so it is answered with 500 and logged with the name of its type.
+//!
+//! Invariant: a request without the extension never shares a key with others. Tests:
+//! `extension_set_by_outer_layer_is_the_key` in `tests/http.rs`.
 
 use std::any::type_name;
 use std::fmt;

@@ -1,4 +1,11 @@
 //! Keys from the values of axum's extractors.
+//!
+//! Applications authenticate with extractors, and the key should be the same identity. The
+//! extractor runs on a copy of the request's head, so the handler can extract the value again. Its
+//! rejection becomes the response, without a body above `MAX_BODY_BYTES`.
+//!
+//! Invariant: a request that the extractor rejects is not charged. Tests:
+//! `axum_extractor_yields_key_and_its_rejection_the_response` in `tests/http/keys.rs`.
 
 use std::fmt;
 use std::marker::PhantomData;

@@ -1,4 +1,10 @@
 //! The called gRPC method as the key.
+//!
+//! The path of a gRPC request is `/package.Service/Method`. The key borrows the path without its
+//! first slash. Other paths name no method and are rejected with UNIMPLEMENTED, as by gRPC servers.
+//!
+//! Invariant: a key contains exactly one slash, between two names. Tests: below, and
+//! `tonic_server_provides_peer_and_method` in `tests/grpc/keys.rs`.
 
 use http::{Request, StatusCode};
 use limiter_core::Key;

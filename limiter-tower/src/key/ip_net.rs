@@ -1,4 +1,11 @@
 //! Addresses and networks of proxies, as programs configure them.
+//!
+//! A network that is larger than intended would trust addresses of clients. Text with bits beyond
+//! the prefix is therefore an error that shows both possible meanings. Mapped addresses and
+//! networks become IPv4, because compared addresses are converted too.
+//!
+//! Invariant: both notations of an IPv4 address have one result. Tests: below, in particular
+//! `text_with_host_bits_is_rejected_as_in_key_lists`.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

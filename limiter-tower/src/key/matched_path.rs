@@ -1,4 +1,11 @@
 //! The template of the matched axum route as the key.
+//!
+//! Limits for each path would give every value of a path parameter a budget of its own. The router
+//! stores the template of the route in the request's extensions before it calls the layers of the
+//! route, and the template is the key. A request without a template is rejected with 404.
+//!
+//! Invariant: the number of keys is at most the number of routes. Tests:
+//! `route_has_one_budget_for_all_parameters` in `tests/http/keys.rs`.
 
 use axum::extract::MatchedPath;
 use http::{Request, StatusCode};

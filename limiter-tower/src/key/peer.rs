@@ -1,4 +1,11 @@
 //! The peer's address as the key.
+//!
+//! Clients without credentials are distinguished by their address. [`Connection`] reads it from the
+//! extensions that the server sets, and [`Prefixes`] truncates it to a network. A forwarded request
+//! is counted and logged, because behind a proxy all clients have the proxy's address.
+//!
+//! Invariant: no header of the request changes the key. Tests: `tests/http/keys.rs` with axum's
+//! server, `tests/grpc/keys.rs` with tonic's, `key/client_ip/spoofing_tests.rs` for forged headers.
 
 use std::net::IpAddr;
 

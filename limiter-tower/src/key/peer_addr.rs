@@ -1,4 +1,11 @@
 //! The address of the connected peer, as servers provide it.
+//!
+//! Each server stores the address in another type. [`Connection`] searches the types of axum, of
+//! tonic and of axum's tests, then a plain `SocketAddr`; a custom function replaces the search.
+//! Mapped IPv4 addresses are converted, as dual-stack listeners report them.
+//!
+//! Invariant: an unknown peer is an error that states the fix, never a common key. Tests:
+//! `tests/http/keys.rs`, `tests/grpc/keys.rs`.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};

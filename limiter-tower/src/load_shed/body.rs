@@ -1,4 +1,11 @@
 //! A response body that keeps its request in flight until the body has ended.
+//!
+//! A response occupies the process until its body is sent. The body holds the guard of its request
+//! and drops it with the last frame, because servers may keep a body after its end. A body that has
+//! ended from the start takes no guard.
+//!
+//! Invariant: the guard is dropped exactly once, also after an error and for a dropped body
+//! (`request_counts_until_its_response_ends` in `tests/load/shed.rs`).
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

@@ -1,4 +1,11 @@
 //! The configuration of a load shedding layer, shared by its clones.
+//!
+//! Capacity is reserved for each priority, but admission compares one counter with one number.
+//! Every reservation computes the bounds again: the maximum minus the reservations for higher
+//! priorities. The counter is shared, so all services of a layer have one capacity.
+//!
+//! Invariant: a higher priority never has a lower bound (`priority_uses_unreserved_capacity` in
+//! `tests/load/shed.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

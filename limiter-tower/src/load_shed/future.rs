@@ -1,4 +1,11 @@
 //! The future of a load shedding service.
+//!
+//! A request is in flight from its admission to the end of its response body. The future holds the
+//! guard during the call and moves it into the body; for a shed request it contains the response.
+//!
+//! Invariant: a failed or dropped call drops the guard. Tests:
+//! `requests_in_flight_never_exceed_bound` and `request_counts_until_its_response_ends` in
+//! `tests/load/shed.rs`.
 
 use std::fmt;
 use std::pin::Pin;

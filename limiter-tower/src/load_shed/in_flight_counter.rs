@@ -2,9 +2,12 @@
 //!
 //! Requests of low priority must not use capacity reserved for higher priorities. One atomic
 //! counter holds the number of requests in flight, of all priorities. Each priority has its own
-//! bound on this counter (trunk reservation in telephone networks). Invariant: no thread observes
-//! more requests than the highest bound in use. The tests below verify it with concurrent threads
-//! and with random steps.
+//! bound on this counter (trunk reservation in telephone networks). limiter-core's `BoundedCounter`
+//! does not fit: it has one bound, set at construction, and its guard borrows the counter, while a
+//! guard here moves into a response body.
+//!
+//! Invariant: no thread observes more requests than the highest bound in use. The tests below
+//! verify it with concurrent threads and with random steps.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,11 @@
 //! The load shedding service: classifies a request, then calls the inner service or answers.
+//!
+//! An overloaded process has to reject requests at low cost. Classification and admission happen in
+//! `call`, without an allocation, a store or a wait. A shed request gets 503 and releases the
+//! readiness that other callers may need.
+//!
+//! Invariant: a shed request never calls the inner service. Tests: `tests/load/shed.rs`, and
+//! `load_shed_layer_allocates_nothing` in `tests/allocations.rs`.
 
 use std::task::{Context, Poll};
 

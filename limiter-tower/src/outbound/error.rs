@@ -1,4 +1,11 @@
 //! The errors of requests that are not sent.
+//!
+//! An outbound service fails with errors of its inner service and with its own: a [`Rejection`] or
+//! a [`KeyRejection`], or, for a gRPC request with the feature `tonic`, a `tonic::Status` whose
+//! source is the rejection. [`rejection`] searches the sources of any error.
+//!
+//! Invariant: a rejection can be found behind the conversions of clients
+//! (`tests/outbound/clients.rs`).
 
 use std::error::Error;
 use std::fmt;

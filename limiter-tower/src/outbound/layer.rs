@@ -1,4 +1,11 @@
 //! The layer that limits requests to a peer: its policy, key and pauses.
+//!
+//! A client has to respect the quota of a peer and the pauses that the peer requests. The layer
+//! builds one [`PeerLimits`] for all services that it wraps. Errors of the configuration are kept
+//! until [`verify`](OutboundLayer::verify), and logged when the layer wraps a service.
+//!
+//! Invariant: clones share the budget and the pauses. Tests: `tests/outbound/contract.rs`, and
+//! `keys_pause_separately_and_clones_share_pauses` in `tests/outbound/pauses.rs`.
 
 use std::fmt;
 use std::sync::Arc;

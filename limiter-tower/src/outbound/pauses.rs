@@ -1,4 +1,11 @@
 //! The pauses that a peer has requested, by key.
+//!
+//! After a 429 with `Retry-After`, further requests of the key would be denied too. A table maps
+//! each key to the end of its pause. A flag lets requests skip the lock while no pause exists, and
+//! a notification wakes requests that wait for a permit when a pause begins.
+//!
+//! Invariants: a pause is never shortened, and the table has at most `MAX_PAUSES` entries with
+//! bounded keys. Tests: below, and `tests/outbound/pauses.rs`.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

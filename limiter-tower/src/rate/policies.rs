@@ -1,4 +1,11 @@
 //! The policies of a layer.
+//!
+//! `RateLimitLayer::new` accepts fixed policies and closures over the request, which have different
+//! options. The marker `M` of [`Policies`] separates these implementations, which would overlap
+//! otherwise. Each argument becomes a [`PolicySet`] and the options of the layer's typestate.
+//!
+//! Invariant: the trait is sealed, so further types can be added. Tests:
+//! `tests/decisions/request_limits.rs`, `tests/http.rs`.
 
 use limiter_core::Policy;
 

@@ -1,4 +1,11 @@
 //! Waiting for permits, bounded in time and in number.
+//!
+//! Requests that wait occupy memory, and a response after the client's timeout is useless.
+//! [`WaitConfig`] contains the timeout and the queue bound, which all clones of a layer share;
+//! [`timeout`] parses the `grpc-timeout` of a request. The limiter applies the shorter timeout.
+//!
+//! Invariant: a client can shorten its wait but not extend it (`client_timeout_never_extends_wait`
+//! in `tests/contract/hostile.rs`). Further tests: below, and `tests/decisions/waiting.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,11 @@
 //! Sets of policies that are decided together.
+//!
+//! A request can have one policy or several, each given as a value or as a name in the registry. A
+//! [`PolicySet`] stores one policy inline and several in a list. Names are resolved for each
+//! request, so a change of the registry applies to the next request.
+//!
+//! Invariant: an empty list is an error and not an unlimited request. Tests:
+//! `tests/decisions/request_limits.rs`, `tests/verify.rs`.
 
 use std::borrow::Cow;
 

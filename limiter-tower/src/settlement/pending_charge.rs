@@ -1,4 +1,11 @@
 //! The charge of a request, and the resulting state of its limits.
+//!
+//! The response shows remaining permits, but a charge can still change after the headers are
+//! written. [`PendingCharge`] holds the charged cost of each limit and settles, keeps or cancels it
+//! once; each way returns the [`Balances`] at that time.
+//!
+//! Invariant: `Balances::open` contains every limit whose number is not final, so the headers omit
+//! it. Tests: `tests/decisions/headers.rs`, `tests/decisions/settlement.rs`.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Checks of the published crates: licences, duplicates, advisories, packages, the public API,
-//! unsafe code.
+//! Checks of the published crates: licences, duplicates, advisories, packages, the docs of docs.rs,
+//! the public API, unsafe code.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,11 +21,12 @@ const PUBLISHED: [&str; 4] = [
 type Findings = Result<Option<&'static str>, String>;
 type Check = fn() -> Findings;
 
-const CHECKS: [(&str, Check); 6] = [
+const CHECKS: [(&str, Check); 7] = [
     ("licences, duplicates, sources", licences),
     ("advisories", advisories),
     ("unsafe code", unsafe_code),
     ("packages", packages),
+    ("docs.rs build", docs_rs),
     ("oldest dependencies", oldest_dependencies),
     ("public API", public_api),
 ];
@@ -124,6 +125,20 @@ fn packages() -> Findings {
         .iter()
         .try_for_each(|name| contents(name))
         .map(|()| None)
+}
+
+/// The docs build as on docs.rs, which compiles the `doc(cfg)` attributes with a nightly compiler.
+/// The stable compiler accepts their feature with `RUSTC_BOOTSTRAP`.
+fn docs_rs() -> Findings {
+    let mut doc = cargo();
+    doc.args(["doc", "--no-deps", "--all-features"])
+        .args(PUBLISHED.iter().flat_map(|name| ["-p", name]))
+        .arg("--target-dir")
+        .arg(target_dir().join("docs-rs"))
+        .env("RUSTDOCFLAGS", "--cfg docsrs")
+        .env("RUSTC_BOOTSTRAP", "1")
+        .current_dir(root());
+    commands::succeed(doc, "supply-chain").map(|()| None)
 }
 
 /// The lower bounds of the dependencies are true.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use limiter_core::Origin;
 use prost_types::value::Kind;
 use prost_types::{Struct, Value};
 
@@ -23,8 +24,7 @@ pub(super) fn explain(
     let denies = result.is_none_or(|result| !result.allowed);
     let reason = match result {
         None => "not configured",
-        Some(result) if !result.can_retry && result.outcome.is_some() => "cost exceeds the capacity",
-        Some(result) => origin_reason(result),
+        Some(result) => reason_of(result),
     };
     let mut fields = BTreeMap::new();
     let mut add = |name: &str, value: Kind| {
@@ -53,12 +53,14 @@ pub(super) fn explain(
     }
 }
 
-fn origin_reason(result: &LimitResult) -> &'static str {
+fn reason_of(result: &LimitResult) -> &'static str {
     match result.origin {
-        limiter_core::Origin::KeyList => "key list",
-        limiter_core::Origin::Suspension => "suspension",
-        limiter_core::Origin::Block => "block",
-        limiter_core::Origin::FailedClosed => "store unavailable",
+        Origin::KeyList => "key list",
+        Origin::Suspension => "suspension",
+        Origin::Block => "block",
+        Origin::FailedClosed => "store unavailable",
+        // No other origin excludes a retry.
+        _ if !result.can_retry => "cost exceeds the capacity",
         _ => "limit reached",
     }
 }

@@ -1,4 +1,11 @@
 //! Policies, keys and costs for each request.
+//!
+//! Limits can depend on the request: tiers, costs by size, one limit for each user beside one for
+//! all. `limits_for` takes all of them from one closure; `cost_by` adds a closure for the cost to a
+//! layer with a key. Both wrap the extractor, so the service has one path for all layers.
+//!
+//! Invariant: all limits of a request are one decision. Tests: `tests/decisions/request_limits.rs`,
+//! and `tests/decisions/pending_keys.rs` for costs with pending keys.
 
 use std::sync::Arc;
 

@@ -1,4 +1,11 @@
 //! Setters of costs that are known only after the response.
+//!
+//! Some costs and outcomes are unknown when a request is admitted. Both setters store their
+//! argument in the layer's configuration; [`settlement`](crate::settlement) applies it to the
+//! estimate.
+//!
+//! Invariant: the estimate is charged first, so concurrent requests cannot exceed the limit. Tests:
+//! `tests/decisions/settlement.rs`, `tests/decisions/headers.rs`.
 
 use std::sync::Arc;
 
