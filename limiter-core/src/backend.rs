@@ -68,27 +68,37 @@ impl Backend {
         matches!(self, Self::Memory(_))
     }
 
-    /// Decides one limit without I/O, and returns the result of `finish`: in process always, with
-    /// Redis if the deny cache has a denial. `finish` receives `None` if the limit needs I/O.
+    /// Decides one limit in process by the fast step. `None` means that nothing was changed, and
+    /// that [`try_decide_one`](Self::try_decide_one) decides.
     ///
-    /// The limit's policy must not have been [changed in proportion](Policy::is_scaled).
-    ///
-    /// A callback, because `finish` is inlined into each branch: the numbers of a step then stay in
-    /// registers until the caller's decision is written. Returning the outcome takes 50
-    /// instructions more, 6 % of the call.
-    #[inline]
-    pub(crate) fn try_decide_one<R>(
+    /// Always inlined: the numbers of the step stay in registers until the caller's decision is
+    /// written.
+    #[inline(always)]
+    pub(crate) fn try_decide_one_fast(
         &self,
         limit: IdentifiedLimit<'_>,
         mode: Mode,
-        finish: impl Fn(Option<Result<SingleOutcome, StoreError>>) -> R,
-    ) -> R {
+    ) -> Option<SingleOutcome> {
         match self {
-            Self::Memory(memory) => memory
-                .store
-                .decide_one(limit, mode, |outcome| finish(Some(outcome))),
+            Self::Memory(memory) => memory.store.decide_one_fast(limit, mode),
             #[cfg(feature = "redis")]
-            Self::Redis(redis) => redis.try_decide_one(limit, mode, finish),
+            Self::Redis(_) => None,
+        }
+    }
+
+    /// Decides one limit without I/O: in process always, with Redis if the deny cache has a denial.
+    /// Returns `None` if the limit needs I/O.
+    ///
+    /// The limit's policy must not have been [changed in proportion](Policy::is_scaled).
+    pub(crate) fn try_decide_one(
+        &self,
+        limit: IdentifiedLimit<'_>,
+        mode: Mode,
+    ) -> Option<Result<SingleOutcome, StoreError>> {
+        match self {
+            Self::Memory(memory) => Some(memory.store.decide_one(limit, mode)),
+            #[cfg(feature = "redis")]
+            Self::Redis(redis) => redis.try_decide_one(limit, mode).map(Ok),
         }
     }
 

@@ -15,7 +15,7 @@ use smallvec::smallvec;
 use crate::algorithm::Mode;
 use crate::check::Check;
 use crate::concurrency::request::ConcurrencyRequest;
-use crate::decision::{Decision, Rejection};
+use crate::decision::{Decision, Rejection, SingleOutcome};
 use crate::error::StoreError;
 use crate::key::Key;
 use crate::limiter::Limiter;
@@ -107,13 +107,17 @@ impl Check<'_> {
             cost,
         };
         let backend = &self.limiter.inner.backend;
-        backend.try_decide_one(single, self.mode, |decided| match decided {
+        let decided = match backend.try_decide_one_fast(single, self.mode) {
+            Some(outcome) => Some(Ok(outcome)),
+            None => backend.try_decide_one(single, self.mode),
+        };
+        match decided {
             Some(Ok(outcome)) if outcome.fits => {
                 observe::decided(policy, self.mode, true, outcome.origin);
                 Poll::Ready(Ok(outcome.decision(policy)))
             }
             _ => Poll::Pending,
-        })
+        }
     }
 }
 
@@ -139,29 +143,35 @@ impl Limiter {
             identity: charge.identity,
             cost: charge.cost,
         };
-        self.inner
-            .backend
-            .try_decide_one(single, Mode::Charge, |decided| match decided {
-                Some(Ok(outcome)) => {
-                    let fits = outcome.fits;
-                    observe::decided(policy, Mode::Charge, fits, outcome.origin);
-                    if fits {
-                        return Passage::Allowed;
-                    }
-                    Passage::Decided(Ok(outcome.decision(policy)))
+        let backend = &self.inner.backend;
+        if let Some(outcome) = backend.try_decide_one_fast(single, Mode::Charge) {
+            return passage(policy, outcome);
+        }
+        match backend.try_decide_one(single, Mode::Charge) {
+            Some(Ok(outcome)) => passage(policy, outcome),
+            Some(Err(error)) => {
+                let limit = LimitRequest::new(policy, key).cost(cost);
+                match self
+                    .check_one_or_many(OneOrMany::One(limit))
+                    .decide_without_store(error)
+                {
+                    Poll::Ready(answer) => Passage::Decided(answer),
+                    Poll::Pending => Passage::Undecided,
                 }
-                Some(Err(error)) => {
-                    let limit = LimitRequest::new(policy, key).cost(cost);
-                    match self
-                        .check_one_or_many(OneOrMany::One(limit))
-                        .decide_without_store(error)
-                    {
-                        Poll::Ready(answer) => Passage::Decided(answer),
-                        Poll::Pending => Passage::Undecided,
-                    }
-                }
-                None => Passage::Undecided,
-            })
+            }
+            None => Passage::Undecided,
+        }
+    }
+}
+
+/// Reports an outcome, and writes a decision if it denies the call.
+#[inline(always)]
+fn passage(policy: &Policy, outcome: SingleOutcome) -> Passage {
+    observe::decided(policy, Mode::Charge, outcome.fits, outcome.origin);
+    if outcome.fits {
+        Passage::Allowed
+    } else {
+        Passage::Decided(Ok(outcome.decision(policy)))
     }
 }
 

@@ -17,22 +17,20 @@ use crate::request::{DecisionRequest, IdentifiedLimit, ValidatedLimit, Verdict};
 use crate::units::Timestamp;
 
 impl MemoryStore {
-    /// Decides one limit by the general step. Not inlined, so that the fast step needs fewer
-    /// registers.
-    #[inline(never)]
-    pub(super) fn decide_generally<R>(
+    /// Decides one limit by the general step.
+    pub(crate) fn decide_one(
         &self,
         limit: IdentifiedLimit<'_>,
         mode: Mode,
-        finish: impl Fn(Result<SingleOutcome, StoreError>) -> R,
-    ) -> R {
-        let decided = self.decide_in_place(limit.identity, limit.policy.algorithm(), limit.cost, mode);
-        finish(decided.map(|(decided_at, outcome)| SingleOutcome {
+    ) -> Result<SingleOutcome, StoreError> {
+        let (decided_at, outcome) =
+            self.decide_in_place(limit.identity, limit.policy.algorithm(), limit.cost, mode)?;
+        Ok(SingleOutcome {
             decided_at,
             fits: outcome.fits,
             result: StepResult::Computed(outcome),
             origin: Origin::Memory,
-        }))
+        })
     }
 
     /// Decides a limit by this algorithm, which may differ from its policy's.

@@ -111,33 +111,24 @@ impl RedisBackend {
         Some(request.decision(verdict, Origin::DenyCache))
     }
 
-    /// Passes the denial that Redis would answer to a charge of one limit to `finish`, or `None` if
-    /// the deny cache has no denial. A limit with leased tokens is decided as a request, since
-    /// leased tokens are spent first.
-    #[inline(never)]
-    pub(crate) fn try_decide_one<R>(
-        &self,
-        limit: IdentifiedLimit<'_>,
-        mode: Mode,
-        finish: impl Fn(Option<Result<SingleOutcome, StoreError>>) -> R,
-    ) -> R {
+    /// Returns the denial that Redis would answer to a charge of one limit, or `None` if the deny
+    /// cache has no denial. A limit with leased tokens is decided as a request, since leased tokens
+    /// are spent first.
+    pub(crate) fn try_decide_one(&self, limit: IdentifiedLimit<'_>, mode: Mode) -> Option<SingleOutcome> {
         if mode != Mode::Charge || limit.policy.lease().is_some() {
-            return finish(None);
+            return None;
         }
-        let denied = self.denials.answer_one(LimitCost {
+        let (decided_at, result) = self.denials.answer_one(LimitCost {
             identity: limit.identity,
             algorithm: limit.policy.algorithm(),
             cost: limit.cost,
-        });
-        match denied {
-            Some((decided_at, result)) => finish(Some(Ok(SingleOutcome {
-                decided_at,
-                fits: false,
-                result,
-                origin: Origin::DenyCache,
-            }))),
-            None => finish(None),
-        }
+        })?;
+        Some(SingleOutcome {
+            decided_at,
+            fits: false,
+            result,
+            origin: Origin::DenyCache,
+        })
     }
 
     /// Decides a request that [`try_decide`](Self::try_decide) left undecided, within the deadline.

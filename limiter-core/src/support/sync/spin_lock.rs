@@ -1,10 +1,15 @@
 //! Lock of the shards of the in-process store: a check of one key (`local-1`) takes 106 ns instead
-//! of 110 with a mutex; two threads on one key (`local-1-2t`) reach up to 0.80 of governor's rate
-//! with pauses between attempts, and 0.53 without.
+//! of 110 with a mutex; two threads on one key (`local-1-2t`) decide 2.4 times as fast with pauses
+//! from 32 to 64 instructions as with pauses up to 8.
 //!
 //! Critical sections take some dozens of nanoseconds. The release of a spin lock is a single write,
 //! while a mutex has to check for sleeping threads. A thread that finds the lock held spins with
-//! increasing pauses, then yields, then sleeps, because the holder may wait for its processor.
+//! pauses, then yields, then sleeps, because the holder may wait for its processor.
+//!
+//! The first pause is much longer than a critical section (one `pause` takes 14 ns on the measured
+//! Intel Xeon). Otherwise two threads take the lock alternately, and each decision waits for the
+//! cache lines of the lock and of the state. During a long pause the other thread takes the lock
+//! repeatedly, with these lines in its own cache.
 
 use std::time::Duration;
 use std::{hint, thread};
@@ -12,9 +17,11 @@ use std::{hint, thread};
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 
 /// Number of attempts before a thread yields to others, which may hold the lock …
-const SPIN_ATTEMPTS: u32 = 16;
-/// … with up to two to this power pauses in between …
-const MAX_PAUSE_BITS: u32 = 3;
+const SPIN_ATTEMPTS: u32 = 6;
+/// … with this number of pause instructions after the first attempt …
+const FIRST_PAUSE: u32 = 32;
+/// … and twice as many after each further one, up to this number …
+const LONGEST_PAUSE: u32 = 64;
 /// … and the number before it sleeps: a thread of real-time priority yields only to threads of that
 /// priority.
 const YIELD_ATTEMPTS: u32 = SPIN_ATTEMPTS + 64;
@@ -41,7 +48,7 @@ impl<T> SpinLock<T> {
     /// Waits for the guard of a held lock.
     #[cold]
     pub(crate) fn wait(&self) -> SpinGuard<'_, T> {
-        let mut attempts = 0_u32;
+        let (mut attempts, mut pause) = (0_u32, FIRST_PAUSE);
         loop {
             // Reading the state does not take the cache line from the holder; an attempt to lock
             // does.
@@ -52,16 +59,15 @@ impl<T> SpinLock<T> {
             }
             attempts += 1;
             if attempts < SPIN_ATTEMPTS {
-                // Longer each time: meanwhile the holder can take the lock repeatedly with its data
-                // in its own cache.
-                for _ in 0..1_u32 << attempts.min(MAX_PAUSE_BITS) {
+                for _ in 0..pause {
                     hint::spin_loop();
                 }
+                pause = LONGEST_PAUSE.min(2 * pause);
             } else if attempts < YIELD_ATTEMPTS {
                 thread::yield_now();
             } else {
                 thread::sleep(SLEEP);
-                attempts = 0;
+                (attempts, pause) = (0, FIRST_PAUSE);
             }
         }
     }
