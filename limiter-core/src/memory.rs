@@ -59,24 +59,19 @@ pub(crate) struct MemoryStore {
 /// The states are stored in a vector, and a hash table of 32-bit indices refers to them: its free
 /// slots take 5 bytes each instead of the size of a state, and the vector grows by an eighth where
 /// a hash table doubles.
-///
-/// The order of the fields is that of memory: a decision writes the first cache line only. With two
-/// threads on one key, each further line that it writes moves between their cores.
 #[derive(Debug, Default)]
-#[repr(C)]
 pub(crate) struct StateTable {
-    /// Time of the last decision on one of the entries.
-    pub(crate) decided_at: Timestamp,
     entries: Vec<StateEntry>,
     /// Index into `entries`, by identity.
     index: HashTable<u32>,
     /// Number of entries that the current sweep round has not examined, from the first on.
     unswept: usize,
+    /// Time of the last decision on one of the entries.
+    pub(crate) decided_at: Timestamp,
 }
 
-/// One cache line of 64 bytes.
+/// 64 bytes.
 #[derive(Debug)]
-#[repr(align(64))]
 struct StateEntry {
     identity: Identity,
     state: StepState,
