@@ -226,6 +226,7 @@ async fn restored_database_imports_and_distrusts_its_credentials() {
         namespace: "prod".to_owned(),
         scopes: "admin:viewer".to_owned(),
         created_by: "root".to_owned(),
+        issued_by: "root".to_owned(),
         created_at: 1,
         expires_at: i64::MAX,
     };

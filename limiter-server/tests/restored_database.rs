@@ -78,6 +78,7 @@ async fn add_credentials(store: &Store) {
         namespace: "prod".to_owned(),
         scopes: "admin:viewer".to_owned(),
         created_by: "root".to_owned(),
+        issued_by: "root".to_owned(),
         created_at: 1,
         expires_at: i64::MAX,
     };

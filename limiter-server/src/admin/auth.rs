@@ -315,7 +315,8 @@ pub fn is_user_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= MAX_NAME_BYTES && is_plain && !name.contains(':')
 }
 
-/// The actor of a token: its scopes `admin:<role>` and `admin:<role>:<app>` in its namespace.
+/// The actor of a token: its scopes `admin:<role>` and `admin:<role>:<app>` in its namespace, on
+/// behalf of its creator.
 fn actor_of_token(token: &StoredToken) -> Actor {
     let scopes = token.scopes.split_whitespace();
     let roles: Vec<GrantedRole> = scopes
@@ -326,7 +327,10 @@ fn actor_of_token(token: &StoredToken) -> Actor {
             role: role.name().to_owned(),
         })
         .collect();
-    Actor::new(format!("token:{}", token.label), false, &roles)
+    Actor {
+        user: token.created_by.clone(),
+        ..Actor::new(format!("token:{}", token.label), false, &roles)
+    }
 }
 
 /// The role and app of a scope `admin:<role>` or `admin:<role>:<app>`.

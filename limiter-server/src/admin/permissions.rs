@@ -65,6 +65,9 @@ impl Role {
 pub struct Actor {
     /// The name in the audit: the user, or `token:` and the label.
     pub name: String,
+    /// The user on whose behalf the actor acts: for a token its creator, otherwise as `name`. The
+    /// tokens that the actor issues end with this user.
+    pub user: String,
     /// True if the actor is an administrator of the server: of all namespaces, users and settings.
     pub is_server_admin: bool,
     /// The roles as (namespace, app, role).
@@ -79,8 +82,10 @@ impl Actor {
             let role = Role::parse(&grant.role)?;
             Some((grant.namespace.clone(), grant.app.clone(), role))
         });
+        let name = name.into();
         Self {
-            name: name.into(),
+            user: name.clone(),
+            name,
             is_server_admin,
             roles: roles.collect(),
         }

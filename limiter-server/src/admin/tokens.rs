@@ -87,7 +87,8 @@ pub(crate) async fn issue(
         label: request.name,
         namespace: request.namespace,
         scopes: request.scopes.join(" "),
-        created_by: actor.name.clone(),
+        created_by: actor.user.clone(),
+        issued_by: actor.name.clone(),
         created_at: now,
         expires_at: now.saturating_add(days * MICROS_PER_DAY),
     };
@@ -125,7 +126,8 @@ pub(crate) async fn rotate(
         label: old.label,
         namespace: namespace.to_owned(),
         scopes: old.scopes,
-        created_by: actor.name.clone(),
+        created_by: actor.user.clone(),
+        issued_by: actor.name.clone(),
         created_at: now,
         expires_at: now.saturating_add(old.expires_at - old.created_at),
     };

@@ -26,11 +26,7 @@ impl AuthorArgs {
 
     /// The operator of the command. Access to the database is access to everything.
     pub(super) fn operator(&self) -> Actor {
-        Actor {
-            name: self.name(),
-            is_server_admin: true,
-            roles: Vec::new(),
-        }
+        Actor::new(self.name(), true, &[])
     }
 }
 

@@ -126,6 +126,7 @@ async fn add_people(store: &Store, namespace: &str, password: &str, now: i64) ->
         namespace: namespace.to_owned(),
         scopes: "check:app=checkout".to_owned(),
         created_by: ADMIN.to_owned(),
+        issued_by: ADMIN.to_owned(),
         created_at: at,
         expires_at: now + 30 * 24 * HOUR,
     };

@@ -33,6 +33,7 @@ pub async fn add_token(store: &Store, namespace: &str, now: i64) -> Result<Secre
         namespace: namespace.to_owned(),
         scopes: "check:domain=edge".to_owned(),
         created_by: ADMIN.to_owned(),
+        issued_by: ADMIN.to_owned(),
         created_at: now - 72 * HOUR,
         expires_at: now + 30 * 24 * HOUR,
     };

@@ -24,7 +24,7 @@ pub struct StoredToken {
     pub namespace: String,
     /// The scopes, separated by spaces.
     pub scopes: String,
-    /// The creator.
+    /// The user that created it, also by another token. The token ends with this user.
     pub created_by: String,
     /// The time of the creation.
     pub created_at: i64,
@@ -51,8 +51,10 @@ pub struct NewStoredToken {
     pub namespace: String,
     /// The scopes, separated by spaces.
     pub scopes: String,
-    /// The creator.
+    /// The user with whom the token ends.
     pub created_by: String,
+    /// The name in the audit: the creator, or a token of the creator.
+    pub issued_by: String,
     /// The time of the creation.
     pub created_at: i64,
     /// The time of the end.
@@ -170,7 +172,7 @@ impl Store {
         };
         let entry = audit::NewEntry {
             namespace: &new.namespace,
-            actor: &new.created_by,
+            actor: &new.issued_by,
             action,
             object: &new.id,
             apps: None,

@@ -25,6 +25,36 @@ fn tokens_of_a_removed_user_are_revoked_with_audit_entries() {
     assert_eq!(anonymous_status(&server), 401);
 }
 
+/// A token that was issued with a token of a user ends with this user. The audit names the token
+/// that issued it.
+#[test]
+fn token_issued_with_a_token_ends_with_its_user() {
+    let (server, root) = with_policy(with_sqlite(&[]));
+    let ann = root.add_user("ann", &[("*", "admin")]);
+    let first = Issued::new(&ann, TOKENS, &["admin:admin"]);
+    let with_first = AdminClient::new(server.admin(), Credentials::Token(first.secret));
+    let second = Issued::new(&with_first, TOKENS, &["admin:admin", "peek:*"]);
+    let with_second = AdminClient::new(server.admin(), Credentials::Token(second.secret.clone()));
+    let rotated = with_second.send("POST", &format!("{TOKENS}/{}/rotate", second.id), &[], &json!({}));
+    assert_eq!(rotated.status, 201, "{}", rotated.body);
+    let (id, secret) = (&rotated.json()["id"], &rotated.json()["secret"]);
+    let third = Issued {
+        id: id.as_str().unwrap().to_owned(),
+        secret: secret.as_str().unwrap().to_owned(),
+    };
+    wait_until(|| third.is_accepted(&server), || server.log());
+    assert_eq!(root.send("DELETE", "/users/ann", &[], &Value::Null).status, 204);
+    wait_within(WITHIN, || !third.is_accepted(&server), &server);
+    assert_eq!(with_second.get("/namespaces/default/policies").status, 401);
+    let audit = root
+        .get(&format!("/namespaces/default/audit?object={}", third.id))
+        .body;
+    assert!(
+        audit.contains("token:edge") && audit.contains("edge: its creator ann was removed"),
+        "{audit}"
+    );
+}
+
 /// A disabled user can be enabled again, so the user's tokens are suspended, not revoked.
 #[test]
 fn tokens_of_a_disabled_user_wait_for_confirmation() {

@@ -407,6 +407,7 @@ async fn tokens_are_revoked_rotated_and_distrusted(store: Store, _: &str) {
         namespace: "prod".to_owned(),
         scopes: "admin:viewer".to_owned(),
         created_by: "ann".to_owned(),
+        issued_by: "ann".to_owned(),
         created_at: 1,
         expires_at: 100,
     };

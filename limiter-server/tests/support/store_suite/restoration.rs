@@ -55,6 +55,7 @@ fn token_in(namespace: &str, id: &str) -> NewStoredToken {
         namespace: namespace.to_owned(),
         scopes: "check:*".to_owned(),
         created_by: "ann".to_owned(),
+        issued_by: "ann".to_owned(),
         created_at: 1,
         expires_at: 100,
     }

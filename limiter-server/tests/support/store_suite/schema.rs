@@ -208,6 +208,7 @@ async fn keeps_its_rows(url: &str) {
         namespace: "prod".to_owned(),
         scopes: "check:*".to_owned(),
         created_by: "root".to_owned(),
+        issued_by: "root".to_owned(),
         created_at: 1,
         expires_at: 100,
     };
