@@ -1,13 +1,15 @@
 //! Expiry of keys, and writes.
 
-use limiter_core::LimitRequest;
+use std::time::Duration;
+
+use limiter_core::{Key, LimitRequest, Policy, Timestamp};
 use limiter_testing::RedisServer;
 
 use crate::support::{KEY, bucket, funnel, millis, namespace, one_of_each, only, window};
 use crate::{changes, expiry, get, limiter, name, names, time};
 
-/// Never before the hint that was given, and at the end of that second: the server counts whole
-/// milliseconds.
+/// Never before the hint that was given, and at most a second after it, or a sixteenth of the
+/// lifetime: the server counts whole milliseconds.
 #[tokio::test]
 async fn keys_expire_when_state_equals_absence() {
     let server = RedisServer::shared();
@@ -25,6 +27,7 @@ async fn keys_expire_when_state_equals_absence() {
             let name = name(server, &namespace);
             let (_, expires) = expiry(server, &name);
             let meant = only(&decision).expires_after();
+            let slack = (meant / 16).max(Duration::from_secs(1)) + millis(50);
             assert!(meant >= decision.retry_after().unwrap_or_default(), "{policy}");
             let meant = decision.decided_at().after(meant).as_micros();
             let expires = expires.unwrap_or_else(|| unreachable!("{policy}: a key without a TTL"));
@@ -34,12 +37,129 @@ async fn keys_expire_when_state_equals_absence() {
                 meant - expires
             );
             assert!(
-                expires - meant < 1_050_000,
+                u128::from(expires - meant) < slack.as_micros(),
                 "{policy}: expires {} µs too late",
                 expires - meant
             );
         }
     }
+}
+
+/// Charges by every path of the scripts, refunds, and two versions of a policy, while time passes.
+#[tokio::test]
+async fn levels_expire_within_sixteenth_of_lifetime_after_absence() {
+    let seed = fastrand::u64(..);
+    let mut random = fastrand::Rng::with_seed(seed);
+    let server = RedisServer::builder().movable_clock().start();
+    let limits = limiter(&server, "ns");
+    let other = bucket("other", 1_000_000, 1_000);
+    for round in 0..6 {
+        let versions = match round % 2 {
+            0 => [bucket("p", 1_000, "1/10s"), bucket("p", 900, "1/7s")],
+            _ => [funnel("p", 1_000, "1/10s"), funnel("p", 900, "1/7s")],
+        };
+        let key = format!("key{round}");
+        let name = format!("ns|{}|p|{{{key}}}", ["tb", "fn"][round % 2]);
+        let (mut ahead, mut previous, mut set_at) = (0, 0, 0);
+        for turn in 0..120 {
+            let policy = &versions[usize::from(random.u32(..10) == 0)];
+            match random.u32(..10) {
+                0 => limits.refund(policy, &*key).cost(random.u32(1..4)).await.unwrap(),
+                1 => limits
+                    .charge(policy, &*key)
+                    .cost(random.u32(1..30))
+                    .await
+                    .unwrap(),
+                2 if turn % 30 > 20 => {
+                    // Converts the stored usage by a compare-and-set.
+                    let converted = versions[1]
+                        .clone()
+                        .proportional_to(&versions[0], Timestamp::from_micros(time(&server)));
+                    let _ = limits.check(&converted.unwrap(), &*key).await.unwrap();
+                }
+                2 | 3 => {
+                    let both = [(policy, &*key), (&other, &*key)];
+                    let _ = limits.check_all(both).await.unwrap();
+                }
+                _ => {
+                    let _ = limits.check(policy, &*key).cost(random.u32(1..9)).await.unwrap();
+                }
+            }
+            let idle = limits.peek(policy, &*key).await.unwrap();
+            let absent_at = idle.decided_at().after(only(&idle).expires_after()).as_micros();
+            if server.command(&["EXISTS", &name]).integer() == 0 {
+                assert_eq!(only(&idle).expires_after(), Duration::ZERO, "{seed}: {turn}");
+                continue;
+            }
+            let (now, expires) = expiry(&server, &name);
+            let expires = expires.unwrap();
+            // The remaining milliseconds are rounded down, and read after the time.
+            let (early, late) = (
+                absent_at.saturating_sub(expires),
+                expires.saturating_sub(absent_at),
+            );
+            assert!(early < 2_000, "{seed}: {round} {turn}, {early} µs too early");
+            if expires.abs_diff(previous) > 2_000 {
+                (previous, set_at) = (expires, now);
+            }
+            let slack = (absent_at.saturating_sub(set_at) / 16).max(1_000_000);
+            assert!(
+                late < slack + 50_000,
+                "{seed}: {round} {turn}, {late} of {slack} µs too late"
+            );
+            ahead += random.i64(0..40_000_000) * i64::from(random.u32(..3) == 0);
+            server.shift_clock(ahead);
+        }
+    }
+}
+
+/// The value of a counter window has the length of a level.
+#[tokio::test]
+async fn converted_counter_window_expires_with_its_usage() {
+    let server = RedisServer::shared();
+    let namespace = namespace();
+    let limits = limiter(server, &namespace);
+    let [before, after] = [10, 20].map(|limit| {
+        let window = Policy::counter_window("p").limit(limit).window("1h");
+        window.deadline(Duration::from_secs(30)).build().unwrap()
+    });
+    assert!(limits.check(&before, KEY).await.unwrap().is_allowed());
+    let converted = after
+        .proportional_to(&before, Timestamp::from_micros(time(server)))
+        .unwrap();
+    let decision = limits.check(&converted, KEY).await.unwrap();
+    let (_, expires) = expiry(server, &name(server, &format!("{namespace}|cw")));
+    let meant = decision
+        .decided_at()
+        .after(only(&decision).expires_after())
+        .as_micros();
+    let late = expires.unwrap() - meant;
+    assert!(late < 1_050_000, "{late} µs too late");
+}
+
+/// A charge moves the end of the usage by the time of one permit, ten seconds.
+#[tokio::test]
+async fn slow_refills_keep_ttl_at_most_charges() {
+    let server = RedisServer::start();
+    let limits = limiter(&server, "ns");
+    let [one, two] = ["one", "two"].map(|name| bucket(name, 10_000, "1/10s"));
+    for turn in 0..300 {
+        let decision = limits.check(&one, KEY).await.unwrap();
+        assert!(decision.is_allowed(), "{turn}");
+        let both =
+            [(&two, KEY), (&one, "another")].map(|(policy, key)| (policy, Key::from(key).in_group("g")));
+        assert!(limits.check_all(both).await.unwrap().is_allowed(), "{turn}");
+    }
+    let calls = |command: &str| {
+        let statistics = server.command(&["INFO", "commandstats"]).text();
+        let start = format!("cmdstat_{command}:calls=");
+        let line = statistics.lines().find_map(|line| line.strip_prefix(&start));
+        let calls = line.and_then(|line| line.split(',').next());
+        calls.map_or(0, |calls| calls.parse::<u32>().unwrap())
+    };
+    let (sets, kept) = (calls("set"), calls("setrange"));
+    assert_eq!(sets + kept, 900);
+    assert!(sets < 300, "{sets} of 900 charges set the time to live");
 }
 
 /// The policies of a rollout agree on the later of their moments, and so does a ring that grows.

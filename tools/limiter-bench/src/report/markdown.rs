@@ -26,7 +26,7 @@ every decision.
 - Limits are so large that no call is denied, unless the name of the workload says otherwise. With Redis, a key refills 10
   permits per second, slightly less than the rate of calls on one of 10,000 keys; in process, one in half a minute. So the
   state of every key is kept: a key that refills at once could be deleted, which costs less. (If a permit takes more than a
-  second to refill, each charge of `ours` sets the time to live of the key, which takes 0.8 µs more in Redis.)
+  second to refill, many charges of `ours` set the time to live of the key, which takes 0.8 µs more in Redis.)
 - The ratio of a layer is relative to the service without a layer; its overhead is the difference. `axum-governor` adds
   headers to every response by default; the others add none.
 ";

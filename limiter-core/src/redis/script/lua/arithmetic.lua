@@ -5,11 +5,12 @@
 --
 -- Invariant: each result up to MAX equals that of the Rust step. Tests: tests/differential.rs.
 
--- Returns the TTL in milliseconds. A key expires at the end of the second of `moment`, so that most
--- charges within a second keep the TTL. One millisecond is added, since the server's expiry clock
--- has whole milliseconds.
-local function ttl(moment)
-  local life = moment - moment % SECOND + SECOND - now
+-- Returns the TTL in milliseconds. A key expires at the first multiple of the grain (default: one
+-- second) after `moment`, so that most charges keep the TTL. One millisecond is added, since the
+-- server's expiry clock has whole milliseconds.
+local function ttl(moment, grain)
+  grain = grain or SECOND
+  local life = moment - moment % grain + grain - now
   return format('%d', max(least_ttl, floor((life + 999) / 1000) + 1))
 end
 

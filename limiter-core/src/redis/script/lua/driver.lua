@@ -12,6 +12,8 @@ local runs
 runs, position = unpack('<I2', plan, position)
 -- Parts of the reply; cached heads of replies; number of used keys.
 local out, filled, heads, key = { pack('<I8', now) }, 1, {}, 0
+-- The grain of the expiry of levels, and the lives that have it; see `expiry_grain`.
+local grain, shortest, longest = SECOND, 0, BRIEF
 local decide_one, decide_all, load_window, settle_window, read_limits, decide_several
 
 for _ = 1, runs do
@@ -68,7 +70,11 @@ for _ = 1, runs do
           or at > kept or kept >= EXACT or come >= EXACT then
           break
         end
-        lasts = kept - kept % SECOND
+        local life = kept - at
+        if life < shortest or life >= longest then
+          grain, shortest, longest = expiry_grain(life)
+        end
+        lasts = kept - kept % grain + grain
         if now < kept then
           local back = come / per
           back = back - back % 1
@@ -103,12 +109,16 @@ for _ = 1, runs do
       end
       if fits > 0 or (value and untl > keep_until) then
         local amount = algorithm == TOKEN_BUCKET and capacity - used or used
-        local second = untl - untl % SECOND
-        if second == lasts then
-          -- The key already lives until the end of that second.
+        local life = untl - now
+        if life < shortest or life >= longest then
+          grain, shortest, longest = expiry_grain(life)
+        end
+        local ends = untl - untl % grain + grain
+        if ends <= lasts then
+          -- The key already lives until then.
           call('SETRANGE', name, MOVING_AT, pack(MOVING, amount, remainder, now, untl))
         else
-          local life = (second + SECOND - now + 999) / 1000
+          life = (ends - now + 999) / 1000
           life = life - life % 1 + 1
           local level = pack(LEVEL, LAYOUT, algorithm, per, amount, remainder, now, untl)
           local ttl = format('%d', life > least_ttl and life or least_ttl)

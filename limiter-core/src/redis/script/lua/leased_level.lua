@@ -9,7 +9,7 @@
 --   current epoch, and its number (4). With steady rates, 86 bytes: also the steady rates of the
 --   current and of the previous epoch (4 each: millionths of the rate), and the millionths of a
 --   microsecond in which the level is not refilled yet (4).
--- - TTL: until the end of the second of keep_until, as for every level.
+-- - TTL: as for every level.
 --
 -- Invariant: the remaining and the leased permits never exceed the capacity. Tests:
 -- tests/lease_exactness.rs, tests/differential.rs.
@@ -222,7 +222,7 @@ local function settle_account(meter, taken, times, changed, may_repair)
           value = value .. pack(STEADY, account.steady, account.steady_before, account.fraction)
         end
       end
-      call('SET', meter.key, value, 'PX', ttl(keep_until))
+      call('SET', meter.key, value, 'PX', ttl(keep_until, (expiry_grain(keep_until - now))))
     end
   end
   return reset, max(0, account.keep_until - now)

@@ -8,7 +8,10 @@
 --   parts of a thousandth; and the fields that a charge changes: amount in thousandths (a bucket's
 --   tokens, negative in debt; a funnel's level), remainder in parts, moment in microseconds,
 --   keep_until in microseconds. With active leases, 32 or 44 bytes more; see leased_level.lua.
--- - TTL: until the end of the second of keep_until; from then on, the state equals absence.
+-- - TTL: the key expires at the first multiple of a grain after keep_until, or later; from
+--   keep_until on, the state equals absence. `expiry_grain` returns the grain for the time from the
+--   moment to keep_until. A stored level therefore implies a time before which its key does not
+--   expire, and a charge that implies no later time keeps the TTL.
 --
 -- Invariant: keep_until is not earlier than the refill under any policy version that charged the
 -- level. Tests: tests/differential.rs.
@@ -69,7 +72,7 @@ local function settle_level(limit, granted, _, keep)
     if granted > 0 or (limit.value and (limit.ahead or keep_until > limit.keep_until)) then
       local amount = limit.algorithm == TOKEN_BUCKET and limit.capacity - used or used
       local value = pack(LEVEL, LAYOUT, limit.algorithm, per, amount, limit.remainder, now, keep_until)
-      call('SET', limit.key, value, 'PX', ttl(keep_until))
+      call('SET', limit.key, value, 'PX', ttl(keep_until, (expiry_grain(keep_until - now))))
     end
   end
   return limit.value or ''

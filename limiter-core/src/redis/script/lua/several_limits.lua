@@ -17,8 +17,8 @@ local BLOCK = 128
 local algorithms, blocks, costs, capacities, rates, pers = {}, {}, {}, {}, {}, {}
 -- State of the limits of a decision as of now: stored value, false if absent; usage; the remainder
 -- of a level, or the count of the previous period; keep_until of a level, the end of a fixed
--- window's period (0: none), or the start of a counter window's period; and the second of a level's
--- expiry (-1: none), or whether a counter window's key already lives long enough.
+-- window's period (0: none), or the start of a counter window's period; and a time before which a
+-- level does not expire (-1: absent), or whether a counter window's key already lives long enough.
 local texts, useds, rests, kepts, lasts = {}, {}, {}, {}, {}
 -- Current count of a counter window.
 local currents = {}
@@ -27,6 +27,8 @@ local windows, WINDOW_FIELDS = {}, 9
 -- Cached heads of replies, and prefixes of data.
 local heads, prefixes = {}, {}
 local limits, has_window
+-- The grain of the expiry of levels, and the lives that have it; see `expiry_grain`.
+local grain, shortest, longest = SECOND, 0, BRIEF
 
 -- Reads the limits of a run, given the first one; the others are at `at` of the plan. Returns the
 -- position of the next run, whether `decide` covers the limits, and whether one of them is a
@@ -79,7 +81,11 @@ local function decide(values, at, key, times, out, filled)
           or moment > kept or kept >= EXACT or come >= EXACT then
           return
         end
-        last = kept - kept % SECOND
+        local life = kept - moment
+        if life < shortest or life >= longest then
+          grain, shortest, longest = expiry_grain(life)
+        end
+        last = kept - kept % grain + grain
         if now < kept then
           local back = come / per
           back = back - back % 1
@@ -198,12 +204,16 @@ local function decide(values, at, key, times, out, filled)
       end
       if charge > 0 or (value ~= '' and untl > keep_until) then
         local amount = algorithm == TOKEN_BUCKET and capacities[i] - used or used
-        local second = untl - untl % SECOND
-        if second == lasts[i] then
-          -- The key already lives until the end of that second.
+        local life = untl - now
+        if life < shortest or life >= longest then
+          grain, shortest, longest = expiry_grain(life)
+        end
+        local ends = untl - untl % grain + grain
+        if ends <= lasts[i] then
+          -- The key already lives until then.
           call('SETRANGE', KEYS[key + i], MOVING_AT, pack(MOVING, amount, remainder, now, untl))
         else
-          local life = (second + SECOND - now + 999) / 1000
+          life = (ends - now + 999) / 1000
           life = life - life % 1 + 1
           local level = pack(LEVEL, LAYOUT, algorithm, per, amount, remainder, now, untl)
           call('SET', KEYS[key + i], level, 'PX', format('%d', life > least_ttl and life or least_ttl))

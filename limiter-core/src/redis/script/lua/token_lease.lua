@@ -120,7 +120,15 @@ local function replace(key, read, new, keep_until, is_write)
   if new == '' or keep_until <= now then
     call('DEL', key)
   else
-    call('SET', key, new, 'PX', ttl(keep_until))
+    -- A counter window has the length of a level.
+    local grain = SECOND
+    if #new == LEVEL_BYTES then
+      local _, algorithm, _, _, _, at = unpack(LEVEL, new)
+      if algorithm < SLIDING_WINDOW then
+        grain = expiry_grain(keep_until - at)
+      end
+    end
+    call('SET', key, new, 'PX', ttl(keep_until, grain))
   end
   return READABLE, value, 1
 end
