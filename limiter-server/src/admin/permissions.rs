@@ -65,8 +65,8 @@ impl Role {
 pub struct Actor {
     /// The name in the audit: the user, or `token:` and the label.
     pub name: String,
-    /// The user on whose behalf the actor acts: for a token its creator, otherwise as `name`. The
-    /// tokens that the actor issues end with this user.
+    /// The responsible user: for a token its creator, otherwise as `name`. Tokens that the actor
+    /// issues end with this user.
     pub user: String,
     /// True if the actor is an administrator of the server: of all namespaces, users and settings.
     pub is_server_admin: bool,

@@ -51,7 +51,7 @@ pub struct NewStoredToken {
     pub namespace: String,
     /// The scopes, separated by spaces.
     pub scopes: String,
-    /// The user with whom the token ends.
+    /// The responsible user. The token ends with this user.
     pub created_by: String,
     /// The name in the audit: the creator, or a token of the creator.
     pub issued_by: String,
