@@ -68,8 +68,8 @@ impl Backend {
         matches!(self, Self::Memory(_))
     }
 
-    /// Decides one limit in process by the fast step. `None` means that nothing was changed, and
-    /// that [`try_decide_one`](Self::try_decide_one) decides.
+    /// Decides one limit in process by the fast step. `None` means that nothing was changed; the
+    /// caller continues with [`try_decide_one`](Self::try_decide_one).
     ///
     /// Always inlined: the numbers of the step stay in registers until the caller's decision is
     /// written.

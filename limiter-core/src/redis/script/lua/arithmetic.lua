@@ -6,8 +6,8 @@
 -- Invariant: each result up to MAX equals that of the Rust step. Tests: tests/differential.rs.
 
 -- Returns the TTL in milliseconds. A key expires at the first multiple of the grain (default: one
--- second) after `moment`, so that most charges keep the TTL. One millisecond is added, since the
--- server's expiry clock has whole milliseconds.
+-- second) after `moment`, so that later charges within the grain keep the TTL. One millisecond is
+-- added, since the server's expiry clock has whole milliseconds.
 local function ttl(moment, grain)
   grain = grain or SECOND
   local life = moment - moment % grain + grain - now

@@ -12,7 +12,7 @@ local EXACT = 9007199254740992 -- 2^53
 local MAX = 4503599627370496 -- 2^52: the longest span, the largest stored number
 
 local SECOND = 1000000
--- Levels that live for less than this expire at the end of a second.
+-- Below this life, the grain of the expiry of a level is a second; see `expiry_grain`.
 local BRIEF = 32 * SECOND
 -- The layout version of the stored values. Values of another version are rejected.
 local LAYOUT = 1
