@@ -45,8 +45,8 @@ async fn keys_expire_when_state_equals_absence() {
     }
 }
 
-/// Charges of one and of several limits, refunds, forced charges, conversions, and two versions of a
-/// policy, while time passes.
+/// Charges of one and of several limits, refunds, forced charges, conversions, and two versions of
+/// a policy, while time passes.
 #[tokio::test]
 async fn levels_expire_within_sixteenth_of_lifetime_after_absence() {
     let seed = fastrand::u64(..);

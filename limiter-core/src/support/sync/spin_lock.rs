@@ -7,9 +7,9 @@
 //! pauses, then yields, then sleeps, because the holder may wait for its processor.
 //!
 //! The first pause is much longer than a critical section: 0.45 µs on the measured Intel Xeon, on
-//! which one `pause` takes 14 ns. Otherwise two threads take the lock alternately, and each decision waits for the
-//! cache lines of the lock and of the state. During a long pause the other thread takes the lock
-//! repeatedly, with these lines in its own cache.
+//! which one `pause` takes 14 ns. Otherwise two threads take the lock alternately, and each
+//! decision waits for the cache lines of the lock and of the state. During a long pause the other
+//! thread takes the lock repeatedly, with these lines in its own cache.
 
 use std::time::Duration;
 use std::{hint, thread};
