@@ -9,7 +9,7 @@ use limiter_core::{Key, Limiter, OnStoreFailure, Policy, Rejection, StoreErrorKi
 use limiter_testing::RedisServer;
 
 use super::memory::info;
-use crate::process::resident_kib;
+use crate::process::allocated_kib;
 use crate::trial::{Trial, namespace};
 
 const TASKS: u64 = 64;
@@ -62,9 +62,9 @@ pub(crate) fn hostile(trial: &Trial) {
         .build();
     let policy = policy("stay", "1/h");
     let _warm = call_all(trial, &limits, &policy, max_keys * 2);
-    let before = resident_kib();
+    let before = allocated_kib();
     let counts = call_all(trial, &limits, &policy, count);
-    let grown = resident_kib().saturating_sub(before);
+    let grown = allocated_kib().saturating_sub(before);
     trial.report.row(
         format!(
             "in process, {} of {count} keys refused, {grown} KiB more for {} new ones",

@@ -136,11 +136,11 @@ impl SoakResults {
         let third = rounds.len().div_ceil(3);
         let first = rounds.get(..third).unwrap_or_default();
         let last = rounds.get(rounds.len() - third..).unwrap_or_default();
-        let memory = |usage: &ProcessUsage| usage.resident_kib;
+        let memory = |usage: &ProcessUsage| usage.allocated_kib;
         let (before, after) = (median(first, memory), median(last, memory));
-        let maximum = before + before / 10 + 2_048;
+        let maximum = before + before / 10 + 256;
         trial.report.row(
-            format!("memory {before} KiB, then {after} KiB"),
+            format!("allocated {before} KiB, then {after} KiB"),
             format!("flat: ≤ {maximum} KiB"),
             after <= maximum,
         );
