@@ -5,8 +5,8 @@ use std::fs;
 use peak_alloc::PeakAlloc;
 use tokio::runtime::Runtime;
 
-/// Counts the allocated bytes. Resident memory also contains what the allocator keeps for later, and
-/// varies by a quarter between two moments of a run without a leak.
+/// Counts the allocated bytes. Resident memory includes free memory of the allocator, and differs
+/// by a quarter between two moments of a run without a leak.
 #[global_allocator]
 static ALLOCATOR: PeakAlloc = PeakAlloc;
 
