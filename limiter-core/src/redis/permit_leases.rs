@@ -181,13 +181,15 @@ impl PermitLeases {
     }
 
     /// Waits until no renewal of the lease is in flight.
-    async fn is_not_renewing(&self, number: u64) {
+    async fn is_not_renewing(self: &Arc<Self>, number: u64) {
         loop {
             let mut settled = std::pin::pin!(self.settled.notified());
             settled.as_mut().enable();
             if !self.lock().is_under_way(number) {
                 return;
             }
+            // The runtime of the task may have ended during the renewal.
+            housekeeper::ensure_running(self);
             settled.await;
         }
     }

@@ -46,6 +46,8 @@ pub(crate) fn ensure_running(leases: &Arc<PermitLeases>) {
     let Some(number) = leases.lock().start_housekeeper(now + TAKE_OVER_AFTER, now) else {
         return;
     };
+    // The renewals of the previous task are no longer in flight.
+    leases.settled.notify_waiters();
     let task = Housekeeper {
         leases: Arc::clone(leases),
         number,

@@ -6,10 +6,12 @@
 //!
 //! A task that stalled, and that another one has replaced, may still send its renewals: after the
 //! release of a lease they create the lease again. The end of such a renewal therefore schedules
-//! the release once more.
+//! the release once more. A renewal that failed may still be executed, so a release that waited for
+//! it is repeated.
 //!
-//! Invariants: a lease is not released while the current task renews it, and a released lease whose
-//! renewal ends is released afterwards. Tests: below, `tests/concurrency.rs`.
+//! Invariants: a lease is not released while the current task renews it, and a lease that is
+//! released during a renewal that fails or is replaced is released again afterwards. Tests: below,
+//! `tests/concurrency.rs`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -146,6 +148,11 @@ impl RenewalQueue {
         self.releases.is_empty() && self.releases_in_flight.is_empty()
     }
 
+    /// True if the queue contains no lease.
+    fn is_idle(&self) -> bool {
+        self.renewals.is_empty() && self.renewals_in_flight.is_empty() && self.is_settled()
+    }
+
     /// Returns the calls that are due, at most `max_calls`, and the time of the next one. `None` if
     /// no lease is left: the task ends.
     pub(crate) fn work(
@@ -157,7 +164,7 @@ impl RenewalQueue {
         if self.housekeeper.number != housekeeper {
             return None;
         }
-        if self.renewals.is_empty() && self.renewals_in_flight.is_empty() && self.is_settled() {
+        if self.is_idle() {
             self.housekeeper.due = None;
             return None;
         }
@@ -231,6 +238,12 @@ impl RenewalQueue {
             if let Some((due, _)) = self.renewals.get_mut(&number) {
                 *due = next;
                 self.due.insert((next, number));
+            } else if result.is_err() {
+                // Redis may execute the renewal after the release.
+                self.releases
+                    .entry(number)
+                    .and_modify(|release| release.repeats = true)
+                    .or_insert_with(|| lease.repeated_release(now.after(REPEAT_RELEASE_AFTER)));
             }
         }
     }
@@ -267,7 +280,7 @@ impl RenewalQueue {
     /// Returns the number of a new task if one has to be started.
     pub(crate) fn start_housekeeper(&mut self, until: Instant, now: Instant) -> Option<u64> {
         let is_alive = self.housekeeper.due.is_some_and(|due| now < due);
-        if is_alive || self.renewals.is_empty() && self.is_settled() {
+        if is_alive || self.is_idle() {
             return None;
         }
         self.housekeeper.number += 1;
@@ -306,13 +319,14 @@ impl RenewalQueue {
 }
 
 impl Renewal {
-    fn repeated_release(&self, now: Timestamp) -> Release {
+    /// A release that is due at a time.
+    fn repeated_release(&self, at: Timestamp) -> Release {
         Release {
             key: Arc::clone(&self.key),
             identity: self.identity,
             permit: self.permit,
-            expires_at: ends(now, &self.permit.terms),
-            due: now.as_micros(),
+            expires_at: ends(at, &self.permit.terms),
+            due: at.as_micros(),
             repeats: false,
             notifies_next: true,
         }

@@ -1,3 +1,4 @@
+use crate::error::StoreErrorKind;
 use crate::identity::Prefix;
 use crate::memory::permit_table::PermitTerms;
 use crate::redis::permit_leases::renewal_queue::*;
@@ -120,6 +121,41 @@ fn renewal_of_replaced_task_does_not_end_later_renewal() {
     assert!(lease.calls(task).is_empty());
     lease.queue.on_renewed(&renewals, at(5), Ok(()));
     assert_eq!(lease.releases(task).len(), 1);
+}
+
+/// The runtime of a task may end during a renewal.
+#[test]
+fn renewal_without_task_starts_another_task() {
+    let mut lease = Lease::new();
+    let ended = lease.start_task(0);
+    let _ = lease.renewals(ended);
+    lease.queue.forget(7);
+    lease.queue.end_housekeeper(ended);
+    let task = lease.start_task(1);
+    assert!(!lease.queue.is_under_way(7));
+    assert!(lease.queue.work(task, at(5), 64).is_none());
+}
+
+/// A renewal without a reply may reach Redis after the release.
+#[test]
+fn release_during_failed_renewal_is_repeated() {
+    let error = || StoreError::new(StoreErrorKind::Timeout, "no reply");
+    let mut lease = Lease::new();
+    let task = lease.start_task(0);
+    let renewals = lease.renewals(task);
+    lease.release();
+    lease.queue.on_renewed(&renewals, at(5), Err(&error()));
+    let releases = lease.releases(task);
+    lease.queue.on_released(releases, at(5), Ok(()));
+    assert!(!lease.queue.is_settled());
+
+    // A caller that releases the lease itself waits for the end of the renewal.
+    let mut lease = Lease::new();
+    let task = lease.start_task(0);
+    let renewals = lease.renewals(task);
+    lease.queue.forget(7);
+    lease.queue.on_renewed(&renewals, at(5), Err(&error()));
+    assert!(!lease.queue.is_settled());
 }
 
 #[test]
