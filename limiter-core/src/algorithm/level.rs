@@ -29,7 +29,8 @@ pub(crate) struct Level {
     pub(super) parts: u64,
     /// Time of the amount, in microseconds.
     pub(super) at: u64,
-    /// From this time the state equals absence, under every policy that has charged it.
+    /// From this time the state equals absence, under the policy of the last charge. A charge of
+    /// another policy version extends a later time by the refill time of its cost.
     pub(super) keep_until: u64,
 }
 

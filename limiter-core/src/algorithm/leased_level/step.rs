@@ -39,15 +39,20 @@ impl LevelStep {
         }
     }
 
-    /// Shortens the life of the state by returned tokens, which no policy is missing any more.
+    /// Shortens the life of the state after a report: no later end of the lease delays the refill,
+    /// and no policy is missing the returned tokens any more.
     pub(super) fn shorten_life(&mut self, meter: &impl LevelKind, returned: u64) {
-        let level = &mut self.leased.level;
-        let sooner = level
-            .keep_until
-            .saturating_sub(meter.rate().time_for(returned, 0));
         let idle_at = self.leased.level.at + self.leased.idle_after(meter);
-        self.leased.level.keep_until = sooner.max(idle_at);
-        self.for_others = sooner > idle_at;
+        let level = &mut self.leased.level;
+        level.keep_until = if self.for_others {
+            let sooner = level
+                .keep_until
+                .saturating_sub(meter.rate().time_for(returned, 0));
+            sooner.max(idle_at)
+        } else {
+            idle_at
+        };
+        self.for_others = level.keep_until > idle_at;
     }
 
     /// Returns the outcome after a change. The state is stored if it `changed` or has to be

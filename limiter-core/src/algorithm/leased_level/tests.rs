@@ -196,6 +196,42 @@ fn tokens_of_crashed_holder_are_refilled_after_lease() {
     }
 }
 
+/// The life of a state contains the end of its leases. A report ends the lease earlier.
+#[test]
+fn report_shortens_life_of_state() {
+    let rate = Rate::per_second(1).unwrap();
+    let bucket = TokenBucket {
+        capacity: 10_000,
+        rate,
+    };
+    let funnel = Funnel {
+        paced: false,
+        capacity: 10_000,
+        rate,
+    };
+    for algorithm in [Algorithm::TokenBucket(bucket), Algorithm::Funnel(funnel)] {
+        let mut state = StepState::Absent;
+        let request = LeaseRequest {
+            want: 5_000,
+            epoch: 5_000_000,
+            ..LeaseRequest::default()
+        };
+        let (_, loan) = algorithm::grant_lease(&algorithm, &mut state, &request, NOW);
+        let request = LeaseRequest {
+            epoch: 1,
+            report: UsageReport {
+                epoch: loan.epoch,
+                spent: loan.amount,
+                returned: 0,
+            },
+            ..LeaseRequest::default()
+        };
+        let (outcome, _) = algorithm::grant_lease(&algorithm, &mut state, &request, NOW + 200_000);
+        assert_eq!(outcome.reset_after, 5_000_000);
+        assert_eq!(outcome.expires_after, 5_000_000);
+    }
+}
+
 /// Two policies alternate, and the key is never idle.
 #[test]
 fn longer_lease_applies_while_key_is_busy() {

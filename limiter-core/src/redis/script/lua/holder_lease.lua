@@ -78,9 +78,7 @@ if operation == 1 and epoch == expected then
     account[rate_of] = max(0, account[rate_of] - recorded_steady)
     changed = returned + counted > 0
     if changed then
-      local sooner = max(0, account.keep_until - time_for(rate, per, returned, 0))
-      local idle_at = now + time_until(limit, account)
-      account.keep_until, limit.others = max(sooner, idle_at), sooner > idle_at
+      shorten_life(limit, returned)
     end
   end
   local charged = min(spent - reported, chargeable())

@@ -78,10 +78,7 @@ local function apply_report(meter, spent, returned, number)
   if returned + spent == 0 then
     return false
   end
-  -- Returned permits no longer delay the refill under any policy version.
-  local sooner = max(0, account.keep_until - time_for(meter.rate, meter.per, returned, 0))
-  local idle_at = now + time_until(meter, account)
-  account.keep_until, meter.others = max(sooner, idle_at), sooner > idle_at
+  shorten_life(meter, returned)
   return true
 end
 
