@@ -9,8 +9,9 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::support::log_throttle::LogThrottle;
 use crate::support::sync::RwLock;
-use crate::units::{Timestamp, micros_ceil};
+use crate::units::Timestamp;
 
 /// The minimum interval between two log events of one name.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
@@ -30,11 +31,11 @@ pub(crate) enum LookupError {
 #[derive(Debug, Default)]
 pub(super) struct UnresolvedNames {
     count: AtomicU64,
-    /// The time of the last log event of each name, in microseconds. Reads take the shared lock
-    /// only, because an app may request a policy of other apps in each of its calls.
-    logged: RwLock<HashMap<Box<str>, AtomicU64>>,
-    /// The time of the last log event of all further names.
-    others: AtomicU64,
+    /// Reads take the shared lock only, because an app may request a policy of other apps in each of
+    /// its calls.
+    logged: RwLock<HashMap<Box<str>, LogThrottle>>,
+    /// The throttle of all further names.
+    others: LogThrottle,
 }
 
 impl UnresolvedNames {
@@ -59,30 +60,21 @@ impl UnresolvedNames {
     }
 
     fn is_due(&self, name: &str, now: Timestamp) -> bool {
-        let now = now.as_micros().max(1);
         {
             let logged = self.logged.read();
-            if let Some(last) = logged.get(name) {
-                return claim(last, now);
+            if let Some(throttle) = logged.get(name) {
+                return throttle.is_due_every(LOG_INTERVAL, now);
             }
         }
         let mut logged = self.logged.write();
         if logged.len() >= MAX_NAMES && !logged.contains_key(name) {
-            return claim(&self.others, now);
+            return self.others.is_due_every(LOG_INTERVAL, now);
         }
-        claim(logged.entry(name.into()).or_default(), now)
+        logged
+            .entry(name.into())
+            .or_default()
+            .is_due_every(LOG_INTERVAL, now)
     }
-}
-
-/// Claims the log event of an interval. Returns whether this caller has it.
-fn claim(last: &AtomicU64, now: u64) -> bool {
-    let before = last.load(Ordering::Relaxed);
-    // The clock of a test may move backward, hence the absolute difference.
-    let is_due = before == 0 || now.abs_diff(before) >= micros_ceil(LOG_INTERVAL);
-    is_due
-        && last
-            .compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed)
-            .is_ok()
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! Bounds the rate of repeated log messages.
 //!
 //! An outage or a wrong setting affects each call, and a message for each call would fill the log.
-//! A throttle keeps the time of its last message and permits the next one ten seconds later; the
-//! variant form keeps the times of up to `MAX_VARIANTS` variants and drops further ones.
+//! A throttle keeps the time of its last message and permits the next one after an interval, by
+//! default of ten seconds; the variant form keeps the times of up to `MAX_VARIANTS` variants and
+//! drops further ones.
 //!
 //! Invariants: the first message is due at once, one of several concurrent callers logs it, and
 //! memory is bounded. Tests: below.
@@ -18,7 +19,7 @@ use crate::units::{Timestamp, micros_ceil};
 /// The time between two messages.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// Permits one message every ten seconds.
+/// Permits one message in an interval.
 #[derive(Debug, Default)]
 pub(crate) struct LogThrottle {
     /// Time of the last message in microseconds; 0 for none.
@@ -32,11 +33,18 @@ impl LogThrottle {
         }
     }
 
-    /// Returns whether the message may be logged now, and counts it as logged.
+    /// Returns whether the message may be logged now, ten seconds after the last one, and counts it
+    /// as logged.
     pub(crate) fn is_due(&self, now: Timestamp) -> bool {
+        self.is_due_every(INTERVAL, now)
+    }
+
+    /// Returns whether the message may be logged now with this interval, and counts it as logged.
+    pub(crate) fn is_due_every(&self, interval: Duration, now: Timestamp) -> bool {
         let last = self.last.load(Ordering::Relaxed);
         let now = now.as_micros().max(1);
-        let is_due = last == 0 || now.abs_diff(last) >= micros_ceil(INTERVAL);
+        // The clock of a test may move backward, hence the absolute difference.
+        let is_due = last == 0 || now.abs_diff(last) >= micros_ceil(interval);
         is_due
             && self
                 .last
