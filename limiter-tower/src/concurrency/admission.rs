@@ -21,7 +21,7 @@ use super::permit_handle::PermitHandle;
 use crate::headers::Costs;
 use crate::rate::config::{LayerConfig, RequestScope, Resolution, ResolvedLimit};
 use crate::rate::configured_cost::ConfiguredCost;
-use crate::rate::next_action::{Deciding, Grant};
+use crate::rate::next_action::{Grant, PendingDecision};
 use crate::rate::response_hooks::ResponseHooks;
 
 /// The configuration by which a layer admits requests.
@@ -57,12 +57,14 @@ impl AdmissionConfig {
             return Poll::Pending;
         }
         let answer = match self.resolve(scope) {
-            Ok(Ok(resolved)) if !self.max_wait(&resolved.policy).is_zero() => return Poll::Pending,
-            Ok(Ok(resolved)) => match try_acquire_concurrency(&self.enter(&resolved)) {
+            Ok(Resolution::Limits(resolved)) if !self.max_wait(&resolved.policy).is_zero() => {
+                return Poll::Pending;
+            }
+            Ok(Resolution::Limits(resolved)) => match try_acquire_concurrency(&self.enter(&resolved)) {
                 Poll::Ready(answer) => answer.map(|permit| Admitted::with_permit(permit, &resolved)),
                 Poll::Pending => return Poll::Pending,
             },
-            Ok(Err(decision)) => Ok(Admitted::Freely(decision)),
+            Ok(Resolution::Nothing(decision)) => Ok(Admitted::Freely(decision)),
             Err(rejection) => Err(rejection),
         };
         Poll::Ready(answer.map_err(|rejection| self.limits.log_rejection(Err(rejection))))
@@ -74,17 +76,17 @@ impl AdmissionConfig {
         self: &Arc<Self>,
         scope: RequestScope<'static>,
         bound: Option<Duration>,
-    ) -> Deciding<Admitted> {
+    ) -> PendingDecision<Admitted> {
         let admission = Arc::clone(self);
         let answer = async move {
             let answer = match admission.resolve(&scope) {
-                Ok(Ok(resolved)) => {
+                Ok(Resolution::Limits(resolved)) => {
                     let max_wait = admission.max_wait(&resolved.policy);
                     let timeout = bound.map_or(max_wait, |bound| bound.min(max_wait));
                     let permit = admission.enter(&resolved).timeout(timeout).await;
                     permit.map(|permit| Admitted::with_permit(permit, &resolved))
                 }
-                Ok(Err(decision)) => Ok(Admitted::Freely(decision)),
+                Ok(Resolution::Nothing(decision)) => Ok(Admitted::Freely(decision)),
                 Err(rejection) => Err(rejection),
             };
             answer.map_err(|rejection| admission.limits.log_rejection(Err(rejection)))
@@ -141,13 +143,13 @@ impl AdmissionConfig {
     fn resolve<'a>(
         &'a self,
         scope: &'a RequestScope<'_>,
-    ) -> Result<Result<ResolvedLimit<'a>, Decision>, Rejection> {
+    ) -> Result<Resolution<ResolvedLimit<'a>>, Rejection> {
         let mut resolved = match self.limits.resolve(scope)? {
-            Resolution::ResolvedLimit(resolved) => resolved,
-            Resolution::Nothing(decision) => return Ok(Err(decision)),
+            Resolution::Limits(resolved) => resolved,
+            Resolution::Nothing(decision) => return Ok(Resolution::Nothing(decision)),
         };
         match (resolved.pop(), resolved.len()) {
-            (Some(alone), 0) => Ok(Ok(alone)),
+            (Some(alone), 0) => Ok(Resolution::Limits(alone)),
             (_, others) => Err(several(others)),
         }
     }

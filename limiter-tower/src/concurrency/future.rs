@@ -28,7 +28,7 @@ use super::permit_handle::{PermitHandle, Release};
 use crate::key::{Extraction, KeyRejection, PendingKey};
 use crate::rate::config::RequestScope;
 use crate::rate::future::{LayerResponse, ended};
-use crate::rate::next_action::Deciding;
+use crate::rate::next_action::PendingDecision;
 use crate::rate::response_hooks::ResponseHooks;
 use crate::rate::wait;
 use crate::responses::Protocol;
@@ -52,7 +52,7 @@ pin_project! {
     // States that are rarer than a call are boxed, so that they do not enlarge the future.
     enum State<S: Service<Request<B>>, B> {
         Extracting { pending: Option<Box<(PendingKey, Call<S, B>)>> },
-        Admitting { pending: Option<Box<(Deciding<Admitted>, Call<S, B>)>> },
+        Admitting { pending: Option<Box<(PendingDecision<Admitted>, Call<S, B>)>> },
         Calling { #[pin] inner: S::Future, response_hooks: ResponseHooks, permit_handle: Option<PermitHandle> },
         Releasing { release: Release, called: Option<Called<S, B>> },
         Answered { response: Option<LayerResponse> },
@@ -80,7 +80,7 @@ impl<S: Service<Request<B>>, B> ConcurrencyLimitFuture<S, B> {
         }
     }
 
-    pub(super) fn admitting(pending: Deciding<Admitted>, call: Call<S, B>) -> Self {
+    pub(super) fn admitting(pending: PendingDecision<Admitted>, call: Call<S, B>) -> Self {
         let pending = Some(Box::new((pending, call)));
         Self {
             state: State::Admitting { pending },

@@ -82,8 +82,8 @@ pub(crate) struct ResolvedLimit<'a> {
 }
 
 /// The result of the policy lookup.
-pub(crate) enum Resolution<'a> {
-    ResolvedLimit(SmallVec<[ResolvedLimit<'a>; 1]>),
+pub(crate) enum Resolution<T> {
+    Limits(T),
     /// No policy is configured for the request, and the limiter allows that; or the request is
     /// unlimited.
     Nothing(Decision),
@@ -232,7 +232,7 @@ impl LayerConfig {
         settling: &mut Option<Box<Settling>>,
     ) -> Poll<Result<Decision, Rejection>> {
         let resolved = match self.resolve(scope) {
-            Ok(Resolution::ResolvedLimit(resolved)) => resolved,
+            Ok(Resolution::Limits(resolved)) => resolved,
             Ok(Resolution::Nothing(decision)) => return Poll::Ready(Ok(decision)),
             Err(rejection) => return Poll::Ready(Err(rejection)),
         };
@@ -261,7 +261,7 @@ impl LayerConfig {
         bound: Option<Duration>,
     ) -> Result<(Decision, Option<Box<Settling>>), Rejection> {
         let resolved = match self.resolve(scope) {
-            Ok(Resolution::ResolvedLimit(resolved)) => resolved,
+            Ok(Resolution::Limits(resolved)) => resolved,
             Ok(Resolution::Nothing(decision)) => return Ok((decision, None)),
             Err(rejection) => return Err(self.log_rejection(Err(rejection))),
         };
@@ -283,7 +283,10 @@ impl LayerConfig {
     }
 
     /// Resolves the policies of a request; names are looked up in the registry.
-    pub(crate) fn resolve<'a>(&'a self, scope: &'a RequestScope<'_>) -> Result<Resolution<'a>, Rejection> {
+    pub(crate) fn resolve<'a>(
+        &'a self,
+        scope: &'a RequestScope<'_>,
+    ) -> Result<Resolution<SmallVec<[ResolvedLimit<'a>; 1]>>, Rejection> {
         let mut resolved = SmallVec::new();
         let (mut nothing, mut mistaken) = (None, false);
         let mut add =
@@ -337,7 +340,7 @@ impl LayerConfig {
         Ok(if resolved.is_empty() && !mistaken {
             Resolution::Nothing(nothing.unwrap_or_else(|| unlimited(&self.limiter)))
         } else {
-            Resolution::ResolvedLimit(resolved)
+            Resolution::Limits(resolved)
         })
     }
 

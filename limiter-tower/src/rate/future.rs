@@ -20,7 +20,7 @@ use tower_service::Service;
 
 use crate::key::PendingKey;
 use crate::rate::config::LayerConfig;
-use crate::rate::next_action::{Deciding, Grant, Next};
+use crate::rate::next_action::{Grant, Next, PendingDecision};
 use crate::rate::response_hooks::ResponseHooks;
 use crate::responses::Protocol;
 use crate::responses::body::ResponseBody;
@@ -50,7 +50,7 @@ pin_project! {
     #[project = StateProj]
     // States that are rarer than a call are boxed, so that they do not enlarge the future.
     enum State<S: Service<Request<B>>, B> {
-        Waiting { call: Option<Box<Waiting<S, B>>> },
+        Waiting { call: Option<Box<WaitingCall<S, B>>> },
         // The response is returned unchanged, as for most requests without rate limit headers.
         Passing { #[pin] inner: S::Future },
         Calling { #[pin] inner: S::Future, response_hooks: ResponseHooks },
@@ -59,7 +59,7 @@ pin_project! {
 }
 
 /// A call that waits for a decision.
-struct Waiting<S, B> {
+struct WaitingCall<S, B> {
     awaited: Awaited,
     limits: Arc<LayerConfig>,
     ready: S,
@@ -68,10 +68,10 @@ struct Waiting<S, B> {
 
 enum Awaited {
     Extractor(PendingKey),
-    Limiter(Deciding<Grant>),
+    Limiter(PendingDecision<Grant>),
 }
 
-impl<S, B> Waiting<S, B> {
+impl<S, B> WaitingCall<S, B> {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Next> {
         Poll::Ready(match &mut self.awaited {
             Awaited::Extractor(pending) => {
@@ -140,7 +140,7 @@ impl<S: Service<Request<B>>, B> State<S, B> {
             Next::Extract(pending) => Awaited::Extractor(pending),
             Next::Decide(deciding) => Awaited::Limiter(deciding),
         };
-        let waiting = Waiting {
+        let waiting = WaitingCall {
             awaited,
             limits,
             ready,

@@ -24,7 +24,7 @@ pub(crate) enum Next {
     /// Call the inner service and complete its response.
     Call(Grant),
     /// Wait for the limiter.
-    Decide(Deciding<Grant>),
+    Decide(PendingDecision<Grant>),
     /// Wait for the key extractor.
     Extract(PendingKey),
     /// Reject the request with the limiter's rejection.
@@ -105,4 +105,4 @@ impl From<Result<Grant, Rejection>> for Next {
 ///
 /// The limiter's own future borrows the limiter, the policy and the key. A `Service::Future` cannot
 /// borrow, so the decision is boxed together with its inputs.
-pub(crate) type Deciding<T> = Pin<Box<dyn Future<Output = Result<T, Rejection>> + Send>>;
+pub(crate) type PendingDecision<T> = Pin<Box<dyn Future<Output = Result<T, Rejection>> + Send>>;
