@@ -251,8 +251,8 @@ async fn proportional_policy_remains_proportional_after_reset() {
         ManualClock::new(),
     );
     let limits = Limiter::in_process().clock(&clock).registry(&registry).build();
-    limits
-        .change_policy(bucket("p", 10, "1/h"), Inheritance::Reset)
+    registry
+        .change(bucket("p", 10, "1/h"), Inheritance::Reset)
         .unwrap();
     let used = limits.named("p").check("k").cost(5).await.unwrap();
     assert_eq!(used.remaining(), 5);
@@ -272,8 +272,8 @@ async fn recreated_name_has_no_usage_from_before_reset() {
         .build();
     let named = limits.named("p");
     assert!(named.check("k").cost(5).await.unwrap().is_allowed());
-    limits
-        .change_policy(bucket("p", 5, "1/h"), Inheritance::Reset)
+    registry
+        .change(bucket("p", 5, "1/h"), Inheritance::Reset)
         .unwrap();
     assert!(named.check("k").cost(2).await.unwrap().is_allowed());
     assert!(registry.remove("p"));

@@ -8,13 +8,14 @@
 
 use crate::check::PolicyHandle;
 use crate::decision::{Decision, Origin, Rejection};
+#[cfg(all(feature = "registry", feature = "redis"))]
 use crate::error::ConfigError;
 use crate::key::Key;
 use crate::limiter::Limiter;
 use crate::observe;
-use crate::policy::{Inheritance, Policy};
+use crate::policy::Policy;
 use crate::registry::policy_lookup::PolicyLookup;
-use crate::registry::{OnUnknownPolicy, PolicyEntry, PolicyRegistry, SharedRegistry};
+use crate::registry::{OnUnknownPolicy, PolicyRegistry, SharedRegistry};
 
 /// The result of the lookup of a policy name.
 #[derive(Debug)]
@@ -63,39 +64,6 @@ impl Limiter {
     #[must_use]
     pub fn registry(&self) -> &PolicyRegistry {
         &self.inner.names.registry
-    }
-
-    /// Replaces a policy in the [registry](Self::registry) and converts the recorded usage, as
-    /// [`PolicyRegistry::change_at`] does, with the current time of this limiter's clock as the
-    /// time of the change.
-    ///
-    /// ```
-    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
-    /// use limiter_core::registry::PolicyRegistry;
-    /// use limiter_core::{Inheritance, Limiter, ManualClock, Policy};
-    ///
-    /// let sized = |capacity: u32| Policy::token_bucket("search").capacity(capacity).rate("1/h").build();
-    /// let registry = PolicyRegistry::new().with(sized(10)?);
-    /// let clock = ManualClock::new();
-    /// let limits = Limiter::in_process().clock(&clock).registry(&registry).build();
-    /// limits.named("search").check("ann").cost(5).await?.require()?;
-    ///
-    /// clock.advance(std::time::Duration::from_secs(1));
-    /// limits.change_policy(sized(100)?, Inheritance::Proportional)?;
-    /// assert_eq!(limits.named("search").peek("ann").await?.remaining(), 50);
-    /// # Ok::<(), limiter_core::Rejection>(())
-    /// # }).unwrap();
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// As [`PolicyRegistry::change`].
-    pub fn change_policy(
-        &self,
-        entry: impl Into<PolicyEntry>,
-        inheritance: Inheritance,
-    ) -> Result<(), ConfigError> {
-        self.registry().change_at(entry, inheritance, self.now())
     }
 
     /// Returns access to single policies where all replicas of this limiter share them: in the

@@ -24,8 +24,7 @@ impl PolicyRegistry {
     ///   as [`Policy::proportional_to`](crate::Policy::proportional_to) describes. The time of the
     ///   change is the current time of this machine's clock; [`change_at`](Self::change_at) sets
     ///   another one. For a limiter with a test clock, that time may be in the future, so that the
-    ///   old quota still applies; use [`Limiter::change_policy`](crate::Limiter::change_policy),
-    ///   which reads the limiter's clock.
+    ///   old quota still applies; use `change_at` with the time of that clock.
     ///
     /// The conversion is part of the policy and of the registry's text, so that all replicas that
     /// follow the registry apply it. `RedisRegistry::edit` makes such a change in the registry in

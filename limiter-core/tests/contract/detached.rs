@@ -441,7 +441,8 @@ pub(crate) async fn settlement_after_proportional_change_is_converted(subject: S
     let reservation = reservation.detach(LIFETIME).await.unwrap();
     subject.clock.advance(micros(1));
     limits
-        .change_policy(sized(100), Inheritance::Proportional)
+        .registry()
+        .change_at(sized(100), Inheritance::Proportional, subject.clock.now())
         .unwrap();
     let policy = limits.policy("b", KEY).unwrap();
     assert_eq!(limits.named("b").peek(KEY).await.unwrap().remaining(), 50);
