@@ -8,7 +8,7 @@ use crate::request::DecisionRequest;
 use crate::support::one_or_many::OneOrMany;
 use crate::units::Timestamp;
 
-/// Decides as the strictest policy of the request says. `Local` is an error, since no fallback is
+/// Decides by the strictest policy of the request. `Local` is an error, since no fallback is
 /// left.
 pub(crate) fn without_store(
     request: &DecisionRequest<'_>,

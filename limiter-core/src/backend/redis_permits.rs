@@ -1,7 +1,7 @@
 //! Concurrency permits from Redis and, while it is unavailable, from the local fallback.
 //!
 //! Redis counts the leases of all processes (`redis/permit_leases.rs`), and the permit table of
-//! this process counts its own. If Redis does not reply and a policy says so, this replica admits
+//! this process counts its own. If Redis does not reply and a policy selects it, this replica admits
 //! its share of the maximum by the table; the housekeeper registers these permits afterwards.
 //! `queue` has the calls that wait, `detached` the permits that a client holds by an id.
 //!
@@ -85,7 +85,7 @@ impl RedisBackend {
         self.outage.decided(|| self.clock.now());
     }
 
-    /// Decides as the policy says, since Redis gave no answer.
+    /// Decides by the policy, since Redis gave no answer.
     pub(super) fn enter_without_redis(
         &self,
         acquire: &ConcurrencyRequest<'_>,

@@ -72,7 +72,7 @@ pub enum Rejection {
     Unavailable {
         /// The failure; [`StoreError::kind`] returns the cause.
         error: StoreError,
-        /// The denial, if the policy says [`FailClosed`](crate::OnStoreFailure::FailClosed).
+        /// The denial, if the policy has [`FailClosed`](crate::OnStoreFailure::FailClosed).
         decision: Option<Box<Decision>>,
     },
 }

@@ -27,8 +27,8 @@ pub enum OnDenial {
     /// [`TimedOut`](crate::Rejection::TimedOut).
     Wait(Duration),
     /// The call continues without a charge, and
-    /// [`Decision::is_degraded`](crate::Decision::is_degraded) asks the callee for a cheaper
-    /// response. A key that a penalty blocks or a list denies is still rejected.
+    /// [`Decision::is_degraded`](crate::Decision::is_degraded) requests a cheaper
+    /// response from the callee. A key that a penalty blocks or a list denies is still rejected.
     ///
     /// For an annotated function the fallback is the cheaper response. A call of a function without
     /// a fallback is rejected, because the function cannot see the decision and would be unlimited.

@@ -2,7 +2,7 @@
 //!
 //! A request is decided by the first of these that can: leased tokens, the deny cache, the script
 //! in Redis within the deadline of the policies, the local fallback (if Redis does not reply and a
-//! policy says so).
+//! policy selects it).
 //!
 //! Tests: `tests/contract`, `tests/local_fallback.rs`, `tests/outages.rs`, `limiter-faults`.
 

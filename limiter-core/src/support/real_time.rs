@@ -187,7 +187,7 @@ impl CallDeadline {
     }
 
     /// Awaits a reply without a timer. If the caller drops the future after its deadline,
-    /// `on_timeout` is called; an earlier cancellation says nothing about the server.
+    /// `on_timeout` is called; an earlier cancellation is no sign of a failed server.
     pub(crate) async fn for_answer<T>(
         &self,
         answer: Pin<&mut impl Future<Output = T>>,

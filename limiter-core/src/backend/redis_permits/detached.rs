@@ -128,7 +128,7 @@ impl RedisBackend {
         stored: StoredId,
     ) -> Result<bool, StoreError> {
         let (_, released) = self.change_detached(RETURN, concurrency, id, stored).await?;
-        // The first waiter of this process asks Redis again.
+        // The first waiter of this process repeats its call to Redis.
         self.permit_table().notify_first(concurrency.limit().identity);
         Ok(released)
     }

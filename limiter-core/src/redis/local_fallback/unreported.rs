@@ -156,8 +156,8 @@ impl UnreportedPermits {
         batch
     }
 
-    /// Takes the permits of a limit that still count. `live` says how many of a window's permits
-    /// have not left it.
+    /// Takes the permits of a limit that still count. `live` is the number of a window's
+    /// permits that have not left it.
     pub(crate) fn take(
         &self,
         identity: Identity,

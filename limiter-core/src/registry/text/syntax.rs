@@ -1,8 +1,8 @@
 //! Messages for syntax errors of TOML.
 //!
 //! The parser guesses the type of a value by its first character, so it calls the unquoted text
-//! `token_bucket` an invalid boolean. This module finds the whole unquoted value and says that text
-//! must be quoted.
+//! `token_bucket` an invalid boolean. This module finds the whole unquoted value and reports that
+//! text must be quoted.
 
 use toml::de::Error;
 
