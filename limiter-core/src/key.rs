@@ -5,6 +5,9 @@
 //! escaped, so that none of them can contain `|`, a brace or a control character; a part that
 //! exceeds the maximum length is replaced by `~` and a hash. Two different identities therefore
 //! never share a name (except for a 128-bit collision of SHA-256).
+//!
+//! Tests: `key/tests.rs`, `tests/contract/keys.rs`, `tests/frozen/redis.rs`
+//! (`keys_and_several_limits_are_frozen`), and the fuzz target `name`.
 
 mod buffer;
 mod escape;

@@ -90,6 +90,9 @@
 //!
 //! The oldest supported compiler is 1.85.
 //!
+
+// Tests: `tests/contract.rs` (the promises, on each store), `tests/properties.rs` (the bounds),
+// `tests/differential.rs` (both stores decide equally), `tests/outside.rs`, and the doctests.
 #![cfg_attr(feature = "metrics", doc = include_str!("observe/example.md"))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(

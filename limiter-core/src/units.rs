@@ -3,6 +3,9 @@
 //! Times are microseconds since the Unix epoch, amounts are thousandths of a permit. Floating-point
 //! values would drift, and the numbers of Lua are exact below 2^53 only, so `MAX_EXACT` bounds
 //! capacities. Durations are rounded up to a microsecond.
+//!
+//! Invariant: an amount that is no multiple of a thousandth is an error; no amount is rounded.
+//! Tests: below (`decimals_are_kept_to_a_thousandth`), and the fuzz target `policy`.
 
 use std::fmt;
 use std::str::FromStr;

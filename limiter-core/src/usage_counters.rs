@@ -2,6 +2,9 @@
 //!
 //! The module depends on no policy: a policy stores the counters that it used last, and
 //! [`usage_recorder`](crate::usage_recorder) counts and reports.
+//!
+//! Invariant: `take_counts` returns each counted decision once. Tests: `tests/usage.rs`,
+//! `usage_counters/denied_keys.rs`.
 
 pub(crate) mod denied_keys;
 

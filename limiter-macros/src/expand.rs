@@ -2,6 +2,9 @@
 //!
 //! The guard is computed in its own block, in which the call is decided unless it has to wait:
 //! borrows and locks of its expressions end before the first await.
+//!
+//! Tests: `snapshot_tests.rs`, `tests/ui.rs`, `tests/compiles`, `tests/behaviour/shapes.rs`
+//! (`future_holds_no_borrow_across_first_await`).
 
 mod annotation_entry;
 mod borrow;

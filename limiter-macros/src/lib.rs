@@ -26,6 +26,9 @@
 //! .await;
 //! # });
 //! ```
+
+// Invariant: an attribute with errors still emits its item. Tests: `tests/behaviour.rs`,
+// `tests/ui.rs`, `snapshot_tests.rs`, `frozen_tests.rs`.
 #![cfg_attr(
     test,
     allow(

@@ -3,6 +3,10 @@
 //!
 //! Invariant: the instance that was polled ready is the instance that is called. A clone, which is
 //! not ready, replaces it.
+//!
+//! Tests: `tests/contract.rs` (`ready_instance_is_called_and_denial_calls_none`),
+//! `tests/contract/paths.rs`, `tests/load/in_flight.rs`, `tests/load/shed.rs`,
+//! `tests/outbound/contract.rs`.
 
 use std::mem;
 use std::sync::Arc;

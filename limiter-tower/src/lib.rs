@@ -161,6 +161,9 @@
 //!
 //! The layers need neither feature. The oldest supported compiler is 1.85.
 
+// Tests: `tests/http.rs`, `tests/grpc.rs`, `tests/decisions.rs`, `tests/contract.rs` (the contract
+// above), `tests/allocations.rs`, and the doctests; those of `compile_fail.rs` must not compile.
+
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod concurrency;

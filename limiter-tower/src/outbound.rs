@@ -115,6 +115,9 @@
 //! response has the [`Decision`](limiter_core::Decision) in its extensions if the decision was made
 //! without the store, degrades the request, or would be a denial when enforced.
 
+// Tests: `tests/outbound.rs`, `outbound/peer_quota/tests.rs` (fields of the peer), and the unit
+// tests of `outbound/pauses.rs`.
+
 mod layer;
 mod policy;
 

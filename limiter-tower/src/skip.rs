@@ -7,6 +7,10 @@
 //! | [`paths(["/internal/alive"])`](paths) | GET and HEAD of these paths |
 //! | a closure over `&Request<B>` | requests for which it returns `true` |
 
+// Tests: the doctest of `probes`, `tests/http/keys.rs`
+// (`skipped_request_needs_no_key_and_is_not_counted`), `tests/load/shed.rs`
+// (`probes_and_skipped_requests_are_not_counted`).
+
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,8 @@
 //! Unconditional charges and refunds of windows with counters.
+//!
+//! Tests: `debt_is_repaid_before_any_cost_fits`,
+//! `forced_charge_creates_state_and_zero_charge_does_not`,
+//! `refund_increases_remaining_by_its_amount`, `month_admits_its_limit_once`.
 
 use crate::algorithm::*;
 use crate::policy::Policy;

@@ -3,6 +3,10 @@
 //! It admits at most the limit in each period, and therefore up to twice the limit around the end
 //! of a period. The stored state contains the count and the end of the period, so that the policies
 //! of a rollout, and a clock that stepped back, use the same end.
+//!
+//! Tests: `tests/contract/counter_windows.rs`, `tests/properties.rs`
+//! (`alternating_fixed_windows_create_no_permits`), `algorithm/counter_window_tests.rs`,
+//! `tests/differential.rs`.
 
 use crate::algorithm::ratio::QuotaRatio;
 use crate::algorithm::{Mode, StepOutcome, StepState};

@@ -8,6 +8,10 @@
 //! call adds its cost to the level, which drains at the rate. It admits the same calls as a bucket
 //! of the same capacity and rate (ITU-T I.371, annex A, shows the equivalence). They differ when
 //! the capacity changes: a bucket keeps the remaining permits, a funnel keeps the usage.
+//!
+//! Tests: `tests/properties.rs` (`level_keeps_bound_and_equals_exact_fractions`),
+//! `tests/differential.rs`, `tests/contract/admission.rs`, `tests/contract/policies.rs` (changed
+//! policies).
 
 #[cfg(feature = "redis")]
 use crate::algorithm::StepState;

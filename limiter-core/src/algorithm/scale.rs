@@ -11,6 +11,9 @@
 //! policies admit at most `quota + rate·T₁ − L` before the change and
 //! `L·(new quota / quota) + new rate·T₂` after it, together at most
 //! `max(quota, new quota) + max(rate, new rate)·T`.
+//!
+//! Tests: below (`larger_quota_and_faster_rate_bound_admission`), `tests/contract/inheritance.rs`,
+//! `tests/differential.rs` (`stores_agree_on_conversions`).
 
 use crate::algorithm::counter_window::WindowCounters;
 use crate::algorithm::fixed_window::PeriodCount;

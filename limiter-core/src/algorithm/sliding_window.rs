@@ -3,6 +3,11 @@
 //! A call of cost n fits if the (limit − n + 1)-th newest time is at least one window ago: then at
 //! most limit − n permits lie in the window that ends now. Admission reads one entry of the ring;
 //! the remaining permits are found by bisection.
+//!
+//! Invariant: no window contains more granted permits than the limit, also if the clock steps back.
+//! Tests: `tests/properties.rs` (`window_keeps_bound_and_equals_log`,
+//! `clock_step_back_keeps_bounds`), `tests/differential.rs`, `tests/contract/policies.rs` (changed
+//! rings).
 
 use crate::algorithm::{Mode, StepOutcome, StepState};
 use crate::policy::SlidingWindow;

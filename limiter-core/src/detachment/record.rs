@@ -4,6 +4,10 @@
 //! decision (8), the number of limits (1); then for each limit whether it was charged (1: 0 or 1)
 //! and, if so, the estimate in the algorithm's unit (8), the time at which the usage is fully
 //! refilled (8; 2^64 − 1 if nothing is refunded), and a digest of the algorithm that decided (8).
+//!
+//! Invariant: bytes of another length are no record. Tests: below
+//! (`record_round_trips_through_bytes`), `tests/detached.rs`, `tests/frozen/redis.rs`
+//! (`detached_layouts_are_frozen`).
 
 use sha2::{Digest, Sha256};
 

@@ -2,6 +2,10 @@
 //!
 //! The functions of this module are called once per call. They count each limit in the metrics and
 //! in the usage of the limiter, if it reports one.
+//!
+//! Invariant: each entry point counts a call once, and peeks are not counted. Tests:
+//! `tests/metrics.rs`, `tests/usage.rs`, `tests/entry_points.rs`
+//! (`entry_points_count_each_call_once`).
 
 #[cfg(not(feature = "redis"))]
 pub(crate) use std::convert::Infallible as UsageRecorder;

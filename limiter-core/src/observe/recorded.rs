@@ -3,6 +3,9 @@
 //! Each policy stores the handles of its own counters, and the other metrics store theirs, so that
 //! a decision costs one increment without a lookup or an allocation. The handles belong to the
 //! first recorder.
+//!
+//! Tests: `tests/metrics.rs` (`counted_call_allocates_nothing`), `tests/metrics_late.rs`,
+//! `tests/frozen/metrics.rs`.
 
 use metrics::{Counter, Gauge, Key, Label, Level, Metadata, Recorder};
 

@@ -2,6 +2,10 @@
 //!
 //! An offset from UTC is fixed and has no daylight saving time. Days have 86,400 seconds, as in
 //! Unix time.
+//!
+//! Invariant: each period starts at the end of the previous one. Tests: below
+//! (`period_starts_at_end_of_previous`, `months_match_calendar_for_600_years`),
+//! `tests/contract/counter_windows.rs`.
 
 use std::fmt;
 use std::str::FromStr;

@@ -3,6 +3,9 @@
 //! A rate is a reduced fraction of thousandths of a permit and microseconds. Both parts stay below
 //! `MAX_PART`, so that the scripts compute with them exactly. A rate that does not fit is an error;
 //! it is never rounded.
+//!
+//! Tests: below (`fast_arithmetic_equals_128_bit_arithmetic`), `tests/properties.rs`, and the fuzz
+//! target `policy`.
 
 mod text;
 

@@ -3,6 +3,9 @@
 //! The map of slots is read on the first call and again after redirections and failures, by one
 //! task at a time. Invariant: a call is sent again only if a node's reply proves that nothing was
 //! executed.
+//!
+//! Tests: `tests/cluster.rs` (`moving_slot_charges_each_call_once`,
+//! `promoted_replica_charges_each_call_once`), `tests/cluster_batches.rs`.
 
 mod slot_map_refresh;
 

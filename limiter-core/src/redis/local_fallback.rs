@@ -23,6 +23,9 @@
 //!   `k/n·(Q + r·A) + k`.
 //!
 //! For windows the term with A is 0, since no window contains more than a quota of each kind.
+//!
+//! Tests: `local_fallback/bound_tests.rs` (the bound), `local_fallback/tests.rs`,
+//! `tests/local_fallback.rs`, `tests/outages.rs`.
 
 mod last_known;
 mod remaining_share;

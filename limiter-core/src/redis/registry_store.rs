@@ -3,6 +3,10 @@
 //! A script publishes. A read uses GETRANGE and GET, because Redis permits a script on a key only
 //! to users that may write the key: a program that only follows the registry needs no such
 //! permission.
+//!
+//! Invariant: a text replaces only the revision that its publisher states. Tests: below,
+//! `tests/registry_redis.rs` (`concurrent_edits_all_apply`), `tests/registry_redis/permissions.rs`,
+//! `tests/frozen/redis.rs` (`registry_layout_is_frozen`).
 
 mod subscribers;
 

@@ -4,6 +4,9 @@
 //! remote_address=1.2.3.4`. A [`Rule`] names the policy for the descriptors that match its
 //! patterns. Rules are stored in the registry, so that they are published, versioned and followed
 //! together with the policies. Matching is up to the gateway.
+//!
+//! Invariant: each accepted rule is equal to the rule that is read from its text. Tests:
+//! `tests/rules.rs` (`accepted_rules_round_trip`).
 
 use std::fmt;
 use std::sync::Arc;

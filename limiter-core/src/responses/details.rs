@@ -6,6 +6,8 @@
 //!
 //! The four messages contain only strings and numbers and are only written, so a protobuf library
 //! would be larger than this encoder.
+//!
+//! Tests: below, and `limiter-tower/tests/grpc/details.rs`.
 
 use std::time::Duration;
 

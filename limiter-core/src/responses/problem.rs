@@ -2,6 +2,10 @@
 //!
 //! The types are those that draft-ietf-httpapi-ratelimit-headers registers. A problem without
 //! further details than its status has the type `about:blank` and the status's title.
+//!
+//! Invariant: the document is valid JSON for every text, and contains no internal details. Tests:
+//! below (`all_texts_round_trip`, `other_rejections_have_no_type_and_no_internal_details`),
+//! `responses/openapi.rs` (the schema), `limiter-tower/tests/frozen.rs`.
 
 use crate::decision::{Decision, LimitOutcome, Rejection};
 use crate::policy::Policy;

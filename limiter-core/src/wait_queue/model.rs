@@ -1,5 +1,7 @@
 //! Model check of the queues under every schedule: each waiter gets a result, each grant is used
 //! once or refunded, and a queue without waiters is removed.
+//!
+//! Tests: `two_waiters_join_and_leave`, `four_waiters_join_and_leave`, with `cargo xtask model`.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

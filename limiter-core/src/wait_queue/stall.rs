@@ -3,6 +3,9 @@
 //! store in its place.
 //!
 //! The order does not change: grants go to the first waiter, polled or not.
+//!
+//! Tests: `tests/contract/waiting.rs` (`unpolled_waiter_delays_queue_briefly`,
+//! `grant_of_cancelled_unpolled_waiter_goes_to_next`).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -3,6 +3,9 @@
 //! A query runs in a task of the runtime of the waiter that started it, so a waiter that is
 //! cancelled meanwhile loses no charge: the grants go to the next waiter or are refunded. If the
 //! runtime ends or stalls first, the reply is unknown and the charge is lost.
+//!
+//! Tests: `tests/waiting.rs` (`late_grant_goes_to_next_waiter`, `unused_grants_are_refunded`,
+//! `ended_runtime_blocks_no_other`).
 
 use std::time::{Duration, Instant};
 

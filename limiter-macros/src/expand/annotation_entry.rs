@@ -1,4 +1,7 @@
 //! The entry of an annotation in the program's list of annotations.
+//!
+//! Tests: `tests/behaviour/sites.rs` (`all_annotations_are_listed`), `tests/behaviour/lines.rs`,
+//! `snapshot_tests.rs`.
 
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};

@@ -1,4 +1,8 @@
 //! The values of an attribute, as the guard computes them.
+//!
+//! Invariant: each expression is evaluated at most once for each call
+//! (`arguments_are_evaluated_once` in `tests/behaviour/keys.rs`). Further tests:
+//! `tests/behaviour/plain.rs`, `snapshot_tests.rs`.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};

@@ -2,6 +2,11 @@
 //!
 //! The crate `sfv` is not used here: it allocates a `String` for each header, and this buffer needs
 //! one allocation for all of them.
+//!
+//! Invariant: each number and string is valid in a structured field. Tests:
+//! `headers/tests/syntax.rs` (`lists_are_valid_structured_fields`,
+//! `numbers_are_clamped_to_structured_field_range`), `tests/allocations.rs`
+//! (`headers_allocate_one_buffer_and_its_shared_handle`).
 
 use std::time::Duration;
 

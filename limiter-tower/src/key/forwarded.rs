@@ -5,6 +5,10 @@
 //! A list is therefore parsed from its end, and only as far as the trusted proxies reach. Text
 //! further left, such as a quote that is never closed, does not change the result. An element
 //! without a usable address still counts as an element, because one proxy wrote it.
+//!
+//! Invariant: the time is linear in the length of the lists
+//! (`forwarded_lists_are_parsed_in_linear_time` in `tests/contract/hostile.rs`). Further tests:
+//! `client_ip/spoofing_tests.rs`, and the fuzz target `forwarded`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

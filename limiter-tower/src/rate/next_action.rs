@@ -3,6 +3,9 @@
 //! A request may pass, call the inner service, wait for an extractor or for the limiter, or be
 //! rejected. [`Next`] represents these actions, so that the service and the future share one
 //! implementation.
+//!
+//! Tests: `tests/contract/paths.rs` (every action), `tests/decisions/pending_keys.rs`,
+//! `tests/contract.rs` (`in_process_request_is_decided_in_call`).
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -5,6 +5,9 @@
 //! Each setter of an option wraps the options before it, so setters and the key come in any order.
 //! The options are applied to the key's extractor when the layer wraps a service. A layer without
 //! options pays nothing for them.
+//!
+//! Tests: `tests/decisions/request_limits.rs` (`setters_apply_in_any_order`); a doctest of
+//! [`RateLimitLayer`](crate::RateLimitLayer) verifies that a layer without a key does not compile.
 
 use std::fmt;
 use std::sync::Arc;

@@ -2,6 +2,10 @@
 //!
 //! <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>, sections "Trailers-Only" and
 //! "Percent-Encoded".
+//!
+//! Invariant: the status of a rejection is never OK. Tests: below
+//! (`grpc_code_of_rejection_is_never_ok`), `tests/grpc.rs`, `tests/grpc/details.rs`,
+//! `tests/frozen.rs` (`grpc_rejections_are_frozen`).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;

@@ -3,6 +3,9 @@
 //! A single address is a network whose prefix has all bits. An IPv4 address that is mapped into
 //! IPv6 (`::ffff:10.1.2.3`) is the IPv4 address, and a network of such addresses is an IPv4
 //! network.
+//!
+//! Invariant: a network has no bits beyond its prefix. Tests: `key_list/tests.rs`
+//! (`network_of_each_length_contains_its_addresses`, `address_matches_in_every_key_form`).
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -6,6 +6,8 @@
 //! lookup is supplemented by another, since its query may have been lost; the interval grows with
 //! the number of pending lookups. Invariant: one name occupies at most `MAX_LOOKUPS` threads,
 //! independent of the number of callers.
+//!
+//! Tests: below (`unresolvable_name_uses_bounded_number_of_threads`).
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};

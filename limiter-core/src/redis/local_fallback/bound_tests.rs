@@ -1,5 +1,8 @@
 //! Bound of the local fallback: replicas that share one limit and lose Redis together, one by one,
 //! or for single calls admit no more than the bound in the module's documentation.
+//!
+//! Tests: `shared_outage_admits_one_quota_and_one_second`, `partial_outage_stays_within_bound`,
+//! `lost_replies_admit_at_most_one_quota`, `reported_permits_are_subtracted`.
 
 use std::time::Duration;
 

@@ -13,8 +13,8 @@
 //! [`RECONCILE_FOR`] after the report, Redis and the share both have to admit a call, so that all
 //! replicas together stay within their shares until the last of them has reported.
 //!
-//! Verified by `local_fallback/bound_tests.rs`, which measures the permits that replicas admit in
-//! random outages.
+//! Tests: `local_fallback/bound_tests.rs`, which measures the permits that replicas admit in random
+//! outages; `unreported/tests.rs`, `tests/outages.rs`.
 
 use std::time::Duration;
 

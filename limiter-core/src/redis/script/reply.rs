@@ -4,6 +4,10 @@
 //! level the state that was stored before. The algorithm computes the outcomes from this state, so
 //! the script need not compute them, and equal requests that were decided together receive
 //! individual verdicts.
+//!
+//! Invariant: a reply of another length, or with a verdict that contradicts the algorithm, is an
+//! error. Tests: `tests/differential.rs`, `tests/scripts/values.rs` (unreadable values), and the
+//! fuzz target `reply`.
 
 use bb8_redis::redis::Value;
 use smallvec::{SmallVec, smallvec};

@@ -4,6 +4,10 @@
 //! time T never exceed capacity + rate·T.
 //!
 //! `LIMITER_HISTORIES` sets the number of histories, `LIMITER_SEED` repeats a run.
+//!
+//! Tests: `leases_respect_limit_despite_lost_replies`,
+//! `policy_change_during_leases_creates_no_tokens`,
+//! `reset_restores_full_limit_despite_pending_requests`.
 
 mod model_store;
 

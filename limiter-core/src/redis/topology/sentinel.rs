@@ -3,6 +3,10 @@
 //! Each new connection is dialled to the address that most sentinels report, and its watcher polls
 //! the sentinels while the connection is open. Polling is necessary because an old primary keeps
 //! replying for up to ten seconds after a failover, and only the sentinels know the new one.
+//!
+//! Invariant: a server is used only after it has confirmed that it is a primary. Tests:
+//! `tests/sentinel.rs` (`server_without_primary_role_is_not_used`,
+//! `announced_failover_is_followed_without_gap`).
 
 use std::fmt;
 use std::sync::{Arc, Weak};

@@ -7,6 +7,9 @@
 //! recognises it, so each decision is counted once. While Redis is unavailable, the queue keeps the
 //! last two hours, up to [`MAX_QUEUED`] cells; older reports are dropped and counted. No decision
 //! waits for the task.
+//!
+//! Tests: `tests/usage.rs` (`task_reports_by_minute_within_interval`,
+//! `outage_delays_reports_and_drops_old_ones`).
 
 use std::collections::VecDeque;
 use std::fmt;

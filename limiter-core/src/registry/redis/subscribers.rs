@@ -2,6 +2,8 @@
 //!
 //! Each subscription registers its process in Redis, for a bounded time and again before this time
 //! ends. A process that ends without notice disappears from the list when its registration ends.
+//!
+//! Tests: `tests/registry_redis/subscribers.rs` (`expired_subscriber_is_not_listed`).
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;

@@ -2,6 +2,9 @@
 //!
 //! An error in one of the tables rejects this table alone in a lenient report: the other overlays,
 //! which may protect a service, must apply.
+//!
+//! Tests: `tests/registry/overlays.rs` (`overlays_round_trip_and_raise_min_reader`,
+//! `invalid_overlays_are_named`).
 
 use std::fmt;
 use std::fmt::Write as _;

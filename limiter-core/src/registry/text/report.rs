@@ -4,6 +4,10 @@
 //! turns unknown fields into warnings and rejects single policies: a newer program may have
 //! published fields or algorithms that this one cannot read, and the other policies of the text
 //! must apply. Each error is recorded in a scope, which defines the part that it rejects.
+//!
+//! Invariant: a report contains at most `MAX_MESSAGES` errors, in the order of the text. Tests:
+//! `tests/registry/text_errors.rs` (`all_errors_are_reported_in_order`),
+//! `tests/registry_redis/newer_programs.rs` (lenient reports).
 
 use std::collections::BTreeSet;
 use std::ops::Range;

@@ -2,6 +2,8 @@
 //!
 //! The order of the tables is the order in which a gateway tries the rules, so an error in one rule
 //! rejects all rules of the text: without the rejected rule, a later one would apply in its place.
+//!
+//! Tests: `tests/rules.rs` (`unreadable_rule_keeps_the_previous_version_of_all_rules`).
 
 use std::collections::BTreeMap;
 

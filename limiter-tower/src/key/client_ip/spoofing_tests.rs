@@ -1,4 +1,7 @@
 //! Spoofed headers: a client can neither choose its key nor use the key of another client.
+//!
+//! Tests: below, `spoofing_tests/arbitrary.rs` and `spoofing_tests/forwarded.rs`, for the modules
+//! `key/client_ip.rs` and `key/forwarded.rs`.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends that way")]
 
 mod arbitrary;

@@ -4,6 +4,9 @@
 //! <https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/>: if less than one
 //! request remains, the quota is used up for the stated number of seconds. This does not depend on
 //! the status of the response.
+//!
+//! Tests: `peer_quota/tests.rs` (`exhausted_quota_pauses_for_every_status`,
+//! `longest_exhausted_quota_determines_pause`).
 
 use std::convert::Infallible;
 use std::time::Duration;

@@ -4,6 +4,10 @@
 //! (<https://github.com/grpc/proposal/blob/master/A6-client-retries.md>), else the
 //! `google.rpc.RetryInfo` in the details of the status. Trailers after messages arrive with the end
 //! of the body, which is not parsed.
+//!
+//! Tests: `peer_quota/tests.rs` (`pause_is_read_from_grpc_trailers`,
+//! `details_without_retry_info_are_ignored`), `tests/outbound/clients.rs`
+//! (`tonic_client_respects_pushback_of_server`).
 
 use std::time::Duration;
 

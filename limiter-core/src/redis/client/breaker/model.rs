@@ -1,5 +1,8 @@
 //! Model check of the breaker: at most one probe at a time, one report per opening, and recovery
 //! under every schedule.
+//!
+//! Tests: `two_calls_never_probe_at_once`, `opening_by_concurrent_calls_is_reported_once`,
+//! `breaker_recovers_from_all_results`, with `cargo xtask model`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,6 @@
 //! The model store of a history: the pure steps on one key, with immediate, late and lost replies.
+//!
+//! Tests: `token_lease/history_tests.rs` runs the model store.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};

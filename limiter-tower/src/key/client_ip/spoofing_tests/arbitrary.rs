@@ -1,4 +1,7 @@
 //! Header lines that proptest chooses cannot change the key.
+//!
+//! Test: `key_is_client_address_for_arbitrary_headers`, for `X-Forwarded-For` and `Forwarded`, by
+//! the number of hops and by networks.
 
 use std::net::IpAddr;
 

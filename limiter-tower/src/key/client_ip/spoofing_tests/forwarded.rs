@@ -1,4 +1,7 @@
 //! Spoofed `Forwarded` headers (RFC 7239).
+//!
+//! Test: `forwarded_is_read_from_its_end_as_in_rfc_7239`, with the examples of the RFC, elements of
+//! a client on the left, and malformed elements.
 
 use super::{F, PROXY, X, assert_keys, proxies, strict};
 use crate::key::TrustedProxies;
