@@ -31,8 +31,8 @@ pub(crate) enum LookupError {
 #[derive(Debug, Default)]
 pub(super) struct UnresolvedNames {
     count: AtomicU64,
-    /// Reads take the shared lock only, because an app may request a policy of other apps in each of
-    /// its calls.
+    /// Reads take the shared lock only, because an app may request a policy of other apps in each
+    /// of its calls.
     logged: RwLock<HashMap<Box<str>, LogThrottle>>,
     /// The throttle of all further names.
     others: LogThrottle,

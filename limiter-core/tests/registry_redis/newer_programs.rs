@@ -171,3 +171,30 @@ async fn text_for_newer_readers_changes_nothing_and_is_reported() {
     .await;
     replica.has(3, SOON).await;
 }
+
+/// An overlay may protect a service, so an unreadable one does not remove the others.
+#[tokio::test]
+async fn unreadable_overlay_alone_is_rejected() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let replica = Replica::new(Limiter::redis(server.url()), &namespace);
+    let registry = replica.limits.registry();
+    replica.store.publish(&sized(2), 0).await.unwrap();
+
+    let overlays = "[[suspend]]\nscope = 'all'\nenforcement = 'throttle'\n\
+                    [[block]]\nsubnet = 'a'\n[[block]]\nkey = 'ann'\n";
+    let newer = format!("{}{overlays}", sized(3));
+    published_by_a_newer_program(&replica, &server, &namespace, &newer).await;
+    let both = |error: Option<RegistryError>| {
+        let error = error.map(|error| error.to_string()).unwrap_or_default();
+        ["suspend[0].enforcement", "block[0]"]
+            .iter()
+            .all(|place| error.contains(place))
+    };
+    replica.reports("two overlays are rejected", both).await;
+    assert_eq!(capacity(registry), Some(3));
+    assert!(registry.suspensions().is_empty());
+    assert_eq!(registry.blocks().len(), 1);
+    let named = replica.limits.named("p");
+    let denied = named.check("ann").await.unwrap();
+    assert!(!denied.is_allowed() && named.check("bob").await.unwrap().is_allowed());
+}

@@ -91,7 +91,7 @@ async fn named(user: &User) -> Result<(), Rejection> {
 }
 
 #[test]
-fn compiles() {
+fn all_forms_of_arguments_compile() {
     let (user, limits) = (User { id: 1, guest: true }, Limiter::in_process().build());
     drop((
         token(&user, &limits),

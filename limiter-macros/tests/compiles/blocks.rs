@@ -58,7 +58,7 @@ impl Outbox {
 }
 
 #[test]
-fn compiles() {
+fn annotated_methods_of_impl_blocks_compile() {
     let mut outbox = Outbox { id: 1 };
     drop(outbox.send((1, 2), 3));
     drop(outbox.forward(1));

@@ -27,6 +27,6 @@ async fn outer() -> Result<u32, Rejection> {
 }
 
 #[test]
-fn compiles() {
+fn annotated_generic_functions_compile() {
     drop((generic(&1, "a", [2, 3]), outer()));
 }

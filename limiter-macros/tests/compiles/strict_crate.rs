@@ -31,7 +31,7 @@ fn both((a, b): (u32, u32), c: u32) -> Result<u32, Rejection> {
 }
 
 #[test]
-fn compiles() {
+fn annotations_compile_in_strict_crate() {
     verify();
     drop(limited((1, 2), 3));
 }

@@ -4,7 +4,7 @@
 //! which may protect a service, must apply.
 //!
 //! Tests: `tests/registry/overlays.rs` (`overlays_round_trip_and_raise_min_reader`,
-//! `invalid_overlays_are_named`).
+//! `invalid_overlays_are_named`), `tests/registry_redis/newer_programs.rs`.
 
 use std::fmt;
 use std::fmt::Write as _;

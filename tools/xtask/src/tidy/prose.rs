@@ -255,7 +255,8 @@ pub(super) fn width(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Each line of code beyond the limit of a file, without tests and blank lines.
+/// Each line of code beyond the limit of a file, without blank lines. Tests are not counted: each
+/// is read alone, and a file of tests is a list.
 pub(super) fn length(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in tree.files.iter().filter(|file| file.crate_path().is_some()) {

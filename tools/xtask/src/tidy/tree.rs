@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::lexer::{self, Token};
 
-/// Folders that hold no source of ours.
+/// Folders without own sources; folders that start with a dot contain configuration.
 const SKIPPED: [&str; 4] = ["target", ".git", "corpus", "book"];
 
 /// All files of the repository that are checked.

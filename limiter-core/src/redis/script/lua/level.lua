@@ -13,10 +13,10 @@
 --   moment to keep_until. A stored level therefore implies a time before which its key does not
 --   expire, and a charge that implies no later time keeps the TTL.
 --
--- Invariant: keep_until is not earlier than the refill under the policy of the last charge. A charge
--- that finds a later keep_until, of another policy version, extends it by its own refill time. The
--- value does not contain the rate of that version: if it is slower, its refill may end later.
--- Tests: tests/differential.rs.
+-- Invariant: keep_until is not earlier than the refill under the policy of the last charge. A
+-- charge that finds a later keep_until, of another policy version, extends it by its own refill
+-- time. The value does not contain the rate of that version: if it is slower, its refill may end
+-- later. Tests: tests/differential.rs.
 
 -- Loads a level as of now: usage, remainder, keep_until, whether the stored moment is ahead of the
 -- clock, and the value itself, false if absent. Returns the state of the key.
