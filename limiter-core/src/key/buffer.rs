@@ -1,5 +1,5 @@
-//! Keys of annotated calls on the stack: a call with a formatted key executes 1,294 instructions
-//! instead of 1,956 with `format!` (`annotated::formatted_key` in `benchmarks/figures.md`).
+//! Keys of annotated calls on the stack: a call with a formatted key executes 1,248 instructions
+//! instead of 1,873 with `format!` (`annotated::formatted_key` in `benchmarks/figures.md`).
 //!
 //! The key of an annotated call is read by one decision, and most decisions complete without
 //! waiting. A [`KeyBuffer`] therefore stores the escaped text of any key that is stored unhashed
