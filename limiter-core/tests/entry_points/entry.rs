@@ -15,7 +15,7 @@ use tower::{Layer as _, service_fn};
 use super::answer::Answer;
 use super::condition::Condition;
 use super::end::End;
-use super::layer::{handler, key_of, layer_call, layer_call_that_waits, of_response};
+use super::layer::{handler, key_of, layer_call, layer_call_that_waits, of_client, of_response};
 use super::overlay::Overlay;
 use super::{ABOVE_QUOTA, QUOTA};
 
@@ -55,6 +55,8 @@ pub(crate) enum Entry {
     LayerOfRequestLimits,
     LayerThatWaits,
     NamedLayer,
+    OutboundLayer,
+    NamedOutboundLayer,
     Redisson,
 }
 
@@ -93,6 +95,8 @@ pub(crate) const ENTRIES: &[Entry] = &[
     Entry::LayerOfRequestLimits,
     Entry::LayerThatWaits,
     Entry::NamedLayer,
+    Entry::OutboundLayer,
+    Entry::NamedOutboundLayer,
     Entry::Redisson,
 ];
 
@@ -189,6 +193,7 @@ impl Entry {
             | Self::AttributeOfBlock
             | Self::TwoAttributes
             | Self::NamedLayer
+            | Self::NamedOutboundLayer
             | Self::Redisson => true,
             Self::Check
             | Self::CheckAll
@@ -209,7 +214,8 @@ impl Entry {
             | Self::LayerWithDecision
             | Self::LayerOfTwo
             | Self::LayerOfRequestLimits
-            | Self::LayerThatWaits => false,
+            | Self::LayerThatWaits
+            | Self::OutboundLayer => false,
         }
     }
 
@@ -318,6 +324,18 @@ impl Entry {
             Self::NamedLayer => {
                 let layer = RateLimitLayer::new(limits, "p").key(key_of(owned)).cost(cost);
                 of_response(layer.layer(service_fn(handler))).await
+            }
+            Self::OutboundLayer => {
+                let layer = RateLimitLayer::outbound(limits, first)
+                    .key(key_of(owned))
+                    .cost(cost);
+                of_client(layer.layer(service_fn(handler))).await
+            }
+            Self::NamedOutboundLayer => {
+                let layer = RateLimitLayer::outbound(limits, "p")
+                    .key(key_of(owned))
+                    .cost(cost);
+                of_client(layer.layer(service_fn(handler))).await
             }
             Self::Redisson => match Client::new(limits).rate_limiter("p").try_acquire(cost).await {
                 Ok(true) => Answer::Allowed(None),

@@ -9,6 +9,7 @@ use limiter_core::__private::{
     LayerWait, Passage, WaitLimit, admit, admit_waiting, after_try, try_acquire, try_decide, try_pass,
 };
 use limiter_core::{Amount, Key, Limiter, Policy, Rejection};
+use limiter_tower::outbound;
 use tower::{Service, ServiceExt as _};
 
 use super::answer::Answer;
@@ -34,6 +35,20 @@ where
             Answer::of_rejection(rejection)
         }
         (_, rejection) => Answer::Other(format!("{} {rejection:?}", response.status())),
+    }
+}
+
+/// The result of a request of a client behind a layer.
+pub(crate) async fn of_client<S>(client: S) -> Answer
+where
+    S: Service<Request<String>, Error = outbound::BoxError>,
+{
+    match client.oneshot(Request::default()).await {
+        Ok(_) => Answer::Allowed(None),
+        Err(error) => match outbound::rejection(&*error) {
+            Some(rejection) => Answer::of_rejection(rejection),
+            None => Answer::Other(error.to_string()),
+        },
     }
 }
 
