@@ -6,8 +6,9 @@
 //! comparison of several annotations finds, and [`Limiter::annotation`](crate::Limiter::annotation)
 //! reads and resets the usage of a key.
 //!
-//! Invariant: in a release build, an annotated function without a limiter rejects each call. Tests:
-//! `tests/install.rs`, `limiter-macros/tests/behaviour.rs`.
+//! Invariant: in a release build, an annotated function without a limiter rejects each call.
+
+// Tests: `tests/install.rs`, `limiter-macros/tests/behaviour.rs`.
 
 pub(crate) mod context;
 pub(crate) mod key_template;

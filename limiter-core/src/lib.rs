@@ -157,15 +157,12 @@ pub mod fuzzing;
 /// Distributed concurrency limits: permits that a holder keeps until it releases them.
 ///
 /// The number of calls in progress cannot be limited by a rate. A concurrency policy therefore
-/// hands out permits, and a permit counts until it is dropped. In process,
-/// `memory/permit_table.rs` counts the permits. With Redis, each permit is a lease in Redis that
-/// one task per limiter renews (`redis/permit_leases.rs`).
-///
-/// The builder of an acquisition is `check/acquire_concurrency.rs`.
-///
-/// Invariants: Redis never counts more unexpired leases than the policy's maximum; a permit reports
-/// itself lost before its lease ends in Redis. Tests: `tests/concurrency.rs`,
-/// `tests/contract/concurrency.rs`, `memory/permit_table/tests.rs`.
+/// hands out permits, and a permit counts until it is dropped. With Redis, each permit is a lease
+/// that one task per limiter renews: Redis never counts more unexpired leases than the policy's
+/// maximum, and a permit reports itself lost before its lease ends in Redis.
+// The builder of an acquisition is `check/acquire_concurrency.rs`, the permits of this process are
+// counted in `memory/permit_table.rs`, and those of Redis are renewed in `redis/permit_leases.rs`.
+// Tests: `tests/concurrency.rs`, `tests/contract/concurrency.rs`, `memory/permit_table/tests.rs`.
 pub mod concurrency {
     pub(crate) mod acquire_deadline;
     pub(crate) mod permit;

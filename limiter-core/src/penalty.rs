@@ -1,12 +1,13 @@
 //! Penalties: a key that is denied too often is blocked for a while.
 //!
 //! A penalty consists of two limits beside the policy's own: a window that counts denials and a
-//! funnel that holds the block. `blocks` adds them to a request; `denial_counts` collects the
-//! denials that this replica has not reported to Redis; `redis/denial_window.rs` charges them
-//! there. The stores charge both limits after a denial (`Backend::count_denial`).
-//!
-//! Invariant: denials by a block are not counted, so a block ends after its duration. Tests:
-//! `tests/penalties.rs`, `tests/contract/penalties.rs`.
+//! funnel that holds the block. Denials by a block are not counted, so a block ends after its
+//! duration.
+
+// `blocks` adds the two limits to a request; `denial_counts` collects the denials that this replica
+// has not reported to Redis; `redis/denial_window.rs` charges them there. The stores charge both
+// limits after a denial (`Backend::count_denial`). Tests: `tests/penalties.rs`,
+// `tests/contract/penalties.rs`.
 
 pub(crate) mod blocks;
 #[cfg(feature = "redis")]

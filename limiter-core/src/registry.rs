@@ -8,8 +8,9 @@
 //!
 //! Invariants: a file, or a text before its publication, is applied as a whole or not at all; a
 //! subscription to Redis keeps the previous version of a policy that it cannot read; a source that
-//! stops defining a name uncovers the definition of the next source. Tests: `tests/registry.rs`,
-//! `tests/registry_redis.rs`, `tests/rules.rs`.
+//! stops defining a name uncovers the definition of the next source.
+
+// Tests: `tests/registry.rs`, `tests/registry_redis.rs`, `tests/rules.rs`.
 
 mod change;
 mod edit;

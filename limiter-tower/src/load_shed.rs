@@ -5,8 +5,8 @@
 //! until its response body has ended. One counter holds all requests in flight, and each
 //! [`Priority`](crate::Priority) has a bound of its own on this counter. A request above the bound
 //! of its priority is answered with 503. The layer uses no limiter and no store.
-//!
-//! Tests: `tests/load.rs`, and `in_flight_counter.rs` for the bounds.
+
+// Tests: `tests/load.rs`, and `in_flight_counter.rs` for the bounds.
 
 mod body;
 mod classify;

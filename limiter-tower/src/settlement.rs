@@ -5,9 +5,9 @@
 //! the source of the actual cost: the head of the response, the bytes of its body, or a
 //! [`ReportedCost`] of the handler. The difference is refunded, or charged also above the quota.
 //! The layer settles when the source is complete: with the head of the response, or when the body
-//! has ended or is dropped (`meter`).
-//!
-//! Tests: `tests/decisions/settlement.rs`.
+//! has ended or is dropped.
+
+// The body is counted in `meter`. Tests: `tests/decisions/settlement.rs`.
 
 mod meter;
 mod pending_charge;
