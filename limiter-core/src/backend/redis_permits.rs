@@ -2,8 +2,9 @@
 //!
 //! Redis counts the leases of all processes (`redis/permit_leases.rs`), and the permit table of
 //! this process counts its own. If Redis does not reply and a policy selects it, this replica
-//! admits its share of the maximum by the table; the housekeeper registers these permits afterwards.
-//! `queue` has the calls that wait, `detached` the permits that a client holds by an id.
+//! admits its share of the maximum by the table; the housekeeper registers these permits
+//! afterwards. `queue` has the calls that wait, `detached` the permits that a client holds by an
+//! id.
 //!
 //! Tests: `tests/concurrency.rs`, `tests/contract/concurrency.rs`, `tests/detached.rs`.
 
