@@ -69,19 +69,12 @@ impl Run {
         }
     }
 
-    /// The time after which the store decides for the last of the limiters again; `None` if it does
-    /// not for one of them.
+    /// The time after which the last of the limiters uses the store again; `None` if one of them
+    /// does not.
     pub(crate) fn healed(&self, since: Instant) -> Option<Span> {
         let limiters = self.events.iter().map(|event| event.limiter).max()?;
-        let healed = |limiter: usize| {
-            let healthy = self
-                .events
-                .iter()
-                .filter(|event| event.limiter == limiter && event.by == DecisionSource::Store);
-            healthy.map(Event::answered).filter(|at| *at >= since).min()
-        };
         let last = (0..=limiters)
-            .map(healed)
+            .map(|limiter| self.store_used_from(limiter, since))
             .collect::<Option<Vec<_>>>()?
             .into_iter()
             .max()?;
@@ -89,6 +82,27 @@ impl Run {
         Some(Span {
             measured,
             fair: self.scheduler_delay.fair(since, measured),
+        })
+    }
+
+    /// The first decision of the store for a limiter. If the shares of reconciling limits denied all
+    /// calls before it, no call showed that the store is used: then the last decision because of a
+    /// failure.
+    fn store_used_from(&self, limiter: usize, since: Instant) -> Option<Instant> {
+        let later = self
+            .events
+            .iter()
+            .filter(|event| event.limiter == limiter && event.answered() >= since);
+        let by_store = later.clone().filter(|event| event.by == DecisionSource::Store);
+        let first = by_store.map(Event::answered).min()?;
+        let before = later.filter(|event| event.answered() < first);
+        let failures = before.clone().filter(|event| !event.is_healthy());
+        let failed = failures.map(Event::answered).max().unwrap_or(since);
+        let is_reconciling =
+            |event: &Event| event.by == DecisionSource::Reconciling && event.sent_at > failed;
+        Some(match before.clone().any(is_reconciling) {
+            true => failed,
+            false => first,
         })
     }
 

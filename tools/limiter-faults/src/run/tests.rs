@@ -42,6 +42,26 @@ fn run_heals_when_store_decides_for_last_limiter() {
     assert_eq!(healed, Some(Duration::from_millis(300)));
 }
 
+/// The shares of reconciling limits deny most calls without the store.
+#[test]
+fn run_heals_with_last_failure_before_reconciling_calls() {
+    let start = Instant::now();
+    let healed = |calls: &[_]| {
+        let span = run(start, calls).healed(start);
+        span.map(|span| span.measured.as_millis())
+    };
+    let calls = [
+        (10, 0, DecisionSource::Reconciling),
+        (200, 0, DecisionSource::LocalFallback),
+        (300, 0, DecisionSource::Reconciling),
+        (700, 0, DecisionSource::Store),
+    ];
+    assert_eq!(healed(&calls), Some(210));
+    assert_eq!(healed(&calls[..3]), None);
+    let calls = [&calls[..], &[(650, 0, DecisionSource::LocalFallback)]].concat();
+    assert_eq!(healed(&calls), Some(710));
+}
+
 #[test]
 fn local_fallback_admissions_are_extra_and_not_lost() {
     let start = Instant::now();
