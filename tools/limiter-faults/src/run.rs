@@ -85,9 +85,9 @@ impl Run {
         })
     }
 
-    /// The first decision of the store for a limiter. If the shares of reconciling limits denied all
-    /// calls before it, no call showed that the store is used: then the last decision because of a
-    /// failure.
+    /// The first decision of the store for a limiter. If the shares of reconciling limits denied
+    /// all calls before it, no call showed that the store is used: then the last decision because
+    /// of a failure.
     fn store_used_from(&self, limiter: usize, since: Instant) -> Option<Instant> {
         let later = self
             .events
