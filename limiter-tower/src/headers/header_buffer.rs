@@ -1,5 +1,5 @@
 //! A buffer that formats structured fields (RFC 9651) in one allocation: with one for each header,
-//! a request of `layer-axum-headers` takes 32 ns more, a tenth of the time that the headers add.
+//! a request of `layer-axum-headers` takes 32 ns more than 970.
 //!
 //! The crate `sfv` is not used here, because it allocates a `String` for each header.
 //!
