@@ -1,10 +1,10 @@
 //! Callers: many tasks, several limiters as if they were several processes, many keys.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use limiter_core::{Limiter, Policy};
+use limiter_core::{Limiter, OnStoreFailure, Policy};
 use limiter_testing::RedisServer;
 use tokio::runtime::Runtime;
 
@@ -15,6 +15,8 @@ use crate::scheduler_delay::DelayMonitor;
 
 /// Longer than any call may take with the deadlines of this tool.
 const CALLS_END_WITHIN: Duration = Duration::from_secs(15);
+/// The pause between two probes of a limiter.
+const PROBE_EVERY: Duration = Duration::from_millis(10);
 
 /// The callers of a load, and their rate.
 #[derive(Clone, Debug)]
@@ -59,6 +61,7 @@ struct LoadState {
     over: AtomicBool,
     calling: AtomicUsize,
     events: Mutex<Vec<Event>>,
+    probes: Mutex<Vec<Event>>,
     next_key: AtomicU32,
 }
 
@@ -76,6 +79,16 @@ impl Load {
         }
     }
 
+    /// As [`start`](Self::start), with probes of the store for each limiter, which the gate of a
+    /// recovery needs.
+    pub(crate) fn start_with_probes(runtime: &Runtime, plan: &Plan) -> Self {
+        let load = Self::start(runtime, plan);
+        for place in 0..plan.limiters.len() {
+            runtime.spawn(probe(Arc::clone(&load.shared), plan.clone(), place));
+        }
+        load
+    }
+
     /// Includes the scheduling delays of a server's process.
     pub(crate) fn watch(&self, server: &RedisServer) {
         if let Some(pid) = baseline::pid(server) {
@@ -83,16 +96,16 @@ impl Load {
         }
     }
 
-    /// The calls since the last time.
+    /// The calls and probes since the last time.
     pub(crate) fn take(&self) -> Run {
-        let mut events = self.shared.events();
         let hung = self.shared.calling.load(Ordering::Relaxed);
         Run::new(
             self.started,
-            std::mem::take(&mut *events),
+            std::mem::take(&mut *lock(&self.shared.events)),
             self.delay_monitor.take(),
             hung,
         )
+        .with_probes(std::mem::take(&mut *lock(&self.shared.probes)))
     }
 
     /// Ends the calls. Calls that do not end in time are counted as hung.
@@ -106,10 +119,8 @@ impl Load {
     }
 }
 
-impl LoadState {
-    fn events(&self) -> std::sync::MutexGuard<'_, Vec<Event>> {
-        self.events.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock(events: &Mutex<Vec<Event>>) -> MutexGuard<'_, Vec<Event>> {
+    events.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A task that has not ended, be it with a panic.
@@ -144,7 +155,43 @@ async fn call(calling: Arc<Calling>, plan: Plan, task: usize) {
         let sent_at = Instant::now();
         let answer = limits.check(&plan.policy, key).await;
         let event = Event::new(place, key, sent_at, &answer);
-        shared.events().push(event);
+        lock(&shared.events).push(event);
         tokio::time::sleep(plan.pause).await;
     }
+}
+
+/// Probes the store for one limiter.
+///
+/// Only the store decides a probe: the policy has no local fallback, so its limits never reconcile,
+/// and its quota is never exhausted. A probe is a charge, since a demoted server and one without
+/// memory still execute a peek, which writes nothing. A probe does not wait for earlier ones, which
+/// can last for a deadline. The keys are those of the calls, so that all shards of a cluster are
+/// probed.
+async fn probe(shared: Arc<LoadState>, plan: Plan, place: usize) {
+    let Some(limits) = plan.limiters.get(place) else {
+        return;
+    };
+    let policy = probe_policy(plan.policy.deadline());
+    for key in (0..plan.keys.max(1)).cycle() {
+        if shared.over.load(Ordering::Relaxed) {
+            return;
+        }
+        let (shared, limits, policy) = (Arc::clone(&shared), limits.clone(), policy.clone());
+        tokio::spawn(async move {
+            let sent_at = Instant::now();
+            let answer = limits.check(&policy, key).await;
+            let event = Event::new(place, key, sent_at, &answer);
+            lock(&shared.probes).push(event);
+        });
+        tokio::time::sleep(PROBE_EVERY).await;
+    }
+}
+
+fn probe_policy(deadline: Duration) -> Policy {
+    let policy = Policy::token_bucket("probe").capacity(10_000).rate(10_000);
+    policy
+        .deadline(deadline)
+        .on_store_failure(OnStoreFailure::Error)
+        .build()
+        .expect("a valid policy")
 }

@@ -14,6 +14,7 @@ static ALLOCATOR: PeakAlloc = PeakAlloc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ProcessUsage {
     pub(crate) allocated_kib: u64,
+    pub(crate) resident_kib: u64,
     pub(crate) tasks: usize,
     pub(crate) sockets: usize,
 }
@@ -22,6 +23,7 @@ impl ProcessUsage {
     pub(crate) fn now(runtime: &Runtime) -> Self {
         Self {
             allocated_kib: allocated_kib(),
+            resident_kib: resident_kib(),
             tasks: runtime.metrics().num_alive_tasks(),
             sockets: sockets(),
         }
@@ -31,6 +33,14 @@ impl ProcessUsage {
 /// The memory that this process has allocated and not released.
 pub(crate) fn allocated_kib() -> u64 {
     ALLOCATOR.current_usage() as u64 / 1_024
+}
+
+/// The resident memory of this process, or 0 if the system does not state it.
+fn resident_kib() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    kib.unwrap_or(0)
 }
 
 fn sockets() -> usize {

@@ -1,6 +1,6 @@
 //! The calls of a load, and the figures of the gates.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use limiter_core::{Policy, StoreErrorKind};
@@ -16,6 +16,8 @@ pub(crate) struct Run {
     /// The start in microseconds of this machine's clock.
     started_at: i64,
     pub(crate) events: Vec<Event>,
+    /// Calls that only the store decides. Only the time of a recovery is derived from them.
+    probes: Vec<Event>,
     pub(crate) scheduler_delay: SchedulerDelays,
     /// Tasks with a call that was running at the end of the load.
     pub(crate) hung: usize,
@@ -49,6 +51,7 @@ impl Run {
             started,
             started_at: micros(epoch.saturating_sub(started.elapsed())),
             events,
+            probes: Vec::new(),
             scheduler_delay,
             hung,
         }
@@ -69,11 +72,21 @@ impl Run {
         }
     }
 
+    /// Adds the probes of the store.
+    pub(crate) fn with_probes(self, probes: Vec<Event>) -> Self {
+        Self { probes, ..self }
+    }
+
+    /// Removes the calls and probes of all other keys.
+    pub(crate) fn retain_keys(&mut self, keys: &HashSet<u32>) {
+        self.events.retain(|event| keys.contains(&event.key));
+        self.probes.retain(|probe| keys.contains(&probe.key));
+    }
+
     /// The time after which the last of the limiters uses the store again; `None` if one of them
-    /// does not.
+    /// does not, or without probes.
     pub(crate) fn healed(&self, since: Instant) -> Option<Span> {
-        let limiters = self.events.iter().map(|event| event.limiter).max()?;
-        let last = (0..=limiters)
+        let last = (0..self.limiters())
             .map(|limiter| self.store_used_from(limiter, since))
             .collect::<Option<Vec<_>>>()?
             .into_iter()
@@ -85,25 +98,15 @@ impl Run {
         })
     }
 
-    /// The first decision of the store for a limiter. If the shares of reconciling limits denied
-    /// all calls before it, no call showed that the store is used: then the last decision because
-    /// of a failure.
+    /// The end of the first probe of a limiter that the store decided. A probe that was sent before
+    /// does not count, since a server that was replaced may have decided it.
     fn store_used_from(&self, limiter: usize, since: Instant) -> Option<Instant> {
         let later = self
-            .events
+            .probes
             .iter()
-            .filter(|event| event.limiter == limiter && event.answered() >= since);
-        let by_store = later.clone().filter(|event| event.by == DecisionSource::Store);
-        let first = by_store.map(Event::answered).min()?;
-        let before = later.filter(|event| event.answered() < first);
-        let failures = before.clone().filter(|event| !event.is_healthy());
-        let failed = failures.map(Event::answered).max().unwrap_or(since);
-        let is_reconciling =
-            |event: &Event| event.by == DecisionSource::Reconciling && event.sent_at > failed;
-        Some(match before.clone().any(is_reconciling) {
-            true => failed,
-            false => first,
-        })
+            .filter(|probe| probe.limiter == limiter && probe.sent_at >= since);
+        let by_store = later.filter(|probe| probe.by == DecisionSource::Store);
+        by_store.map(Event::answered).min()
     }
 
     /// Counts the calls since a time.

@@ -62,7 +62,7 @@ pub(crate) fn node_stopped(trial: &Trial) {
     let dead = cluster.node(2);
     let is_dead = |key: &u32| cluster.owner_of(cluster.slot_of(key.to_string())) == 2;
     let dead_keys: HashSet<u32> = (0..plan.keys).filter(is_dead).collect();
-    let load = Load::start(&trial.runtime, &plan);
+    let load = Load::start_with_probes(&trial.runtime, &plan);
     sleep(Duration::from_secs(1));
     let began = Instant::now();
     dead.pause();
@@ -90,7 +90,7 @@ pub(crate) fn node_stopped(trial: &Trial) {
     let figure = format!("{} errors on other shards, {served} calls served", others.len());
     trial.report.row(figure, "0", others.is_empty() && served > 0);
     judge(trial, &cluster, &run);
-    run.events.retain(|event| dead_keys.contains(&event.key));
+    run.retain_keys(&dead_keys);
     trial.judge_recovery(&run, back);
 }
 

@@ -23,7 +23,7 @@ pub(crate) fn behind_one_address(trial: &Trial) {
     let second = RedisServer::builder().replica_of(&first).start();
     let proxy = Proxy::start(first.port());
     let plan = Plan::usual(trial.limiters(2, &proxy.url()), usual_policy());
-    let load = Load::start(&trial.runtime, &plan);
+    let load = Load::start_with_probes(&trial.runtime, &plan);
     load.watch(&first);
     load.watch(&second);
     sleep(trial.pick(Duration::from_secs(1), Duration::from_secs(5)));
@@ -46,7 +46,7 @@ pub(crate) fn behind_one_address(trial: &Trial) {
         policy: usual_policy_named("crash"),
         ..plan
     };
-    let load = Load::start(&trial.runtime, &plan);
+    let load = Load::start_with_probes(&trial.runtime, &plan);
     load.watch(&first);
     load.watch(&second);
     sleep(Duration::from_secs(1));

@@ -17,7 +17,7 @@ pub(crate) fn noeviction(trial: &Trial) {
     let server = RedisServer::builder()
         .arg("maxmemory-policy", "noeviction")
         .start();
-    let load = Load::start(
+    let load = Load::start_with_probes(
         &trial.runtime,
         &Plan::usual(trial.limiters(2, &server.url()), usual_policy()),
     );

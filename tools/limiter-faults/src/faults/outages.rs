@@ -95,7 +95,7 @@ pub(crate) fn black_hole(trial: &Trial) {
 
 /// A load that has run for a while.
 fn start(trial: &Trial, server: &RedisServer, url: &str) -> Load {
-    let load = Load::start(
+    let load = Load::start_with_probes(
         &trial.runtime,
         &Plan::usual(trial.limiters(2, url), usual_policy()),
     );

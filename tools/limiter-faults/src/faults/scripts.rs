@@ -46,7 +46,7 @@ pub(crate) fn flush(trial: &Trial) {
 /// A script that does not end makes the server answer `BUSY`, until `SCRIPT KILL`.
 pub(crate) fn busy(trial: &Trial) {
     let server = RedisServer::builder().arg("lua-time-limit", "100").start();
-    let load = Load::start(
+    let load = Load::start_with_probes(
         &trial.runtime,
         &Plan::usual(trial.limiters(2, &server.url()), usual_policy()),
     );

@@ -29,7 +29,7 @@ pub(crate) fn through_sentinel(trial: &Trial) {
     for (name, is_commanded) in [("command", true), ("crash", false)] {
         // Full buckets, so that a token lost is one too many.
         let plan = Plan::usual(limiters.clone(), usual_policy_named(name));
-        let load = Load::start(&trial.runtime, &plan);
+        let load = Load::start_with_probes(&trial.runtime, &plan);
         sentinel.servers().iter().for_each(|server| load.watch(server));
         sleep(trial.pick(Duration::from_secs(1), Duration::from_secs(5)));
         let (promoted, back) = thread::scope(|scope| {

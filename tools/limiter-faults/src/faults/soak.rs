@@ -25,7 +25,7 @@ pub(crate) fn soak(trial: &Trial) {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port());
     let plan = Plan::usual(trial.limiters(LIMITERS, &proxy.url()), usual_policy());
-    let load = Load::start(&trial.runtime, &plan);
+    let load = Load::start_with_probes(&trial.runtime, &plan);
     let (began, lasts) = (
         Instant::now(),
         trial.pick(Duration::from_secs(60), Duration::from_secs(600)),
@@ -143,6 +143,13 @@ impl SoakResults {
             format!("allocated {before} KiB, then {after} KiB"),
             format!("flat: ≤ {maximum} KiB"),
             after <= maximum,
+        );
+        let memory = |usage: &ProcessUsage| usage.resident_kib;
+        let (before, after) = (median(first, memory), median(last, memory));
+        trial.report.row(
+            format!("resident {before} KiB, then {after} KiB"),
+            "stated: it includes free memory of the allocator",
+            true,
         );
         for (resource, number) in [
             ("tasks", (|usage| usage.tasks as u64) as fn(&ProcessUsage) -> u64),

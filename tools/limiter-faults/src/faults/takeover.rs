@@ -21,7 +21,7 @@ pub(crate) fn in_a_cluster(trial: &Trial) {
     // Else the nodes refuse everything while a shard has no primary.
     let cluster = builder.arg("cluster-require-full-coverage", "no").start();
     let plan = cluster::plan(trial, &cluster, Duration::from_secs(1));
-    let load = Load::start(&trial.runtime, &plan);
+    let load = Load::start_with_probes(&trial.runtime, &plan);
     sleep(Duration::from_secs(1));
 
     let keys = keys_of(&cluster, plan.keys, 1);
@@ -34,10 +34,10 @@ pub(crate) fn in_a_cluster(trial: &Trial) {
     judge_others(trial, "CLUSTER FAILOVER", &before, &keys, began);
     cluster::judge(trial, &cluster, &before);
     let calls = before.events.clone();
-    before.events.retain(|event| keys.contains(&event.key));
+    before.retain_keys(&keys);
     trial.judge_recovery(&before, back);
 
-    let load = Load::start(&trial.runtime, &plan);
+    let load = Load::start_with_probes(&trial.runtime, &plan);
     sleep(Duration::from_secs(1));
     let keys = keys_of(&cluster, plan.keys, 2);
     let began = Instant::now();
@@ -52,7 +52,7 @@ pub(crate) fn in_a_cluster(trial: &Trial) {
     run.events.extend(calls);
     cluster::judge(trial, &cluster, &run);
     run.events = own;
-    run.events.retain(|event| keys.contains(&event.key));
+    run.retain_keys(&keys);
     trial.judge_recovery(&run, back);
 }
 

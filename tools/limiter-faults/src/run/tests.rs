@@ -16,50 +16,85 @@ fn event(start: Instant, millis: u64, limiter: usize, by: DecisionSource) -> Eve
     }
 }
 
-fn run(start: Instant, calls: &[(u64, usize, DecisionSource)]) -> Run {
+fn events(start: Instant, calls: &[(u64, usize, DecisionSource)]) -> Vec<Event> {
     let events = calls
         .iter()
         .map(|(millis, limiter, by)| event(start, *millis, *limiter, *by));
-    Run::new(start, events.collect(), SchedulerDelays::default(), 0)
+    events.collect()
+}
+
+fn run(start: Instant, calls: &[(u64, usize, DecisionSource)]) -> Run {
+    Run::new(start, events(start, calls), SchedulerDelays::default(), 0)
+}
+
+/// The milliseconds after which a run of two limiters with these probes heals.
+fn healed(start: Instant, since: u64, probes: &[(u64, usize, DecisionSource)]) -> Option<u128> {
+    let calls = [(0, 0, DecisionSource::Store), (0, 1, DecisionSource::Store)];
+    let run = run(start, &calls).with_probes(events(start, probes));
+    let span = run.healed(start + Duration::from_millis(since))?;
+    Some(span.measured.as_millis())
 }
 
 #[test]
-fn run_heals_when_store_decides_for_last_limiter() {
+fn run_heals_when_store_decides_probe_of_last_limiter() {
     let start = Instant::now();
-    let calls = [
-        (0, 0, DecisionSource::Store),
-        (0, 1, DecisionSource::Store),
+    let probes = [
         (100, 0, DecisionSource::Undecided),
         (200, 0, DecisionSource::Store),
+        (210, 0, DecisionSource::Undecided),
+        (330, 1, DecisionSource::LocalFallback),
+        (340, 1, DecisionSource::Store),
     ];
-    let since = start + Duration::from_millis(50);
-    assert!(
-        run(start, &calls).healed(since).is_none(),
-        "the other limiter has no decision by the store"
+    assert_eq!(healed(start, 50, &probes), Some(300));
+    assert_eq!(
+        healed(start, 50, &probes[..4]),
+        None,
+        "the store decides no probe of the other limiter"
     );
-    let calls = [&calls[..], &[(340, 1, DecisionSource::Store)]].concat();
-    let healed = run(start, &calls).healed(since).map(|span| span.measured);
-    assert_eq!(healed, Some(Duration::from_millis(300)));
+    assert_eq!(healed(start, 50, &[]), None);
 }
 
-/// The shares of reconciling limits deny most calls without the store.
 #[test]
-fn run_heals_with_last_failure_before_reconciling_calls() {
+fn probe_sent_before_recovery_does_not_heal_run() {
     let start = Instant::now();
-    let healed = |calls: &[_]| {
-        let span = run(start, calls).healed(start);
-        span.map(|span| span.measured.as_millis())
-    };
-    let calls = [
-        (10, 0, DecisionSource::Reconciling),
-        (200, 0, DecisionSource::LocalFallback),
-        (300, 0, DecisionSource::Reconciling),
-        (700, 0, DecisionSource::Store),
+    let probes = [
+        (45, 0, DecisionSource::Store),
+        (50, 1, DecisionSource::Store),
+        (90, 0, DecisionSource::Store),
     ];
-    assert_eq!(healed(&calls), Some(210));
-    assert_eq!(healed(&calls[..3]), None);
-    let calls = [&calls[..], &[(650, 0, DecisionSource::LocalFallback)]].concat();
-    assert_eq!(healed(&calls), Some(710));
+    assert_eq!(healed(start, 50, &probes[..2]), None);
+    assert_eq!(healed(start, 50, &probes), Some(50));
+}
+
+#[test]
+fn calls_do_not_heal_run_and_probes_are_no_calls() {
+    let start = Instant::now();
+    let calls = events(start, &[(100, 0, DecisionSource::Store)]);
+    let probes = events(start, &[(200, 0, DecisionSource::Undecided)]);
+    let run = Run::new(start, calls, SchedulerDelays::default(), 0).with_probes(probes);
+    assert!(run.healed(start).is_none());
+    let counts = run.calls_from(start);
+    assert_eq!((counts.all, counts.unhealthy), (1, 0));
+    assert_eq!(run.count(|_| true), 1);
+    assert_eq!(run.failure_summary(), "no errors");
+}
+
+#[test]
+fn retained_keys_apply_to_calls_and_probes() {
+    let start = Instant::now();
+    let with_key = |key| Event {
+        key,
+        ..event(start, 100, 0, DecisionSource::Store)
+    };
+    let run = || {
+        let calls = vec![with_key(1), with_key(2)];
+        Run::new(start, calls, SchedulerDelays::default(), 0).with_probes(vec![with_key(1)])
+    };
+    let [mut probed, mut unprobed] = [run(), run()];
+    probed.retain_keys(&HashSet::from([1]));
+    unprobed.retain_keys(&HashSet::from([2]));
+    assert_eq!((probed.events.len(), unprobed.events.len()), (1, 1));
+    assert!(probed.healed(start).is_some() && unprobed.healed(start).is_none());
 }
 
 #[test]
