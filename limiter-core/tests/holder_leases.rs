@@ -426,6 +426,25 @@ async fn ended_lease_counts_as_spent(subject: Subject) {
     assert_eq!(subject.remaining(&policy).await, Amount::from(65_u32));
 }
 
+async fn returned_permits_admit_the_next_call(subject: Subject) {
+    let policy = bucket("p", 4, 1);
+    let call = || subject.limits.token_lease(&policy, KEY, "node");
+    let none = call().read().await.unwrap();
+    let wanted = LeaseReport::default().wanted(4_u32);
+    let LeaseRenewal::Renewed(lease) = call().renew(&none, wanted).await.unwrap() else {
+        panic!("no lease is recorded");
+    };
+    assert!(
+        !subject.call(&policy).await.is_allowed(),
+        "all permits are leased"
+    );
+    call().release(&lease, Amount::ZERO).await.unwrap();
+    assert!(
+        subject.call(&policy).await.is_allowed(),
+        "all permits are returned"
+    );
+}
+
 async fn held_permits_are_debt_without_remaining_ones(subject: Subject) {
     let policy = bucket("p", 100, 1);
     let call = || subject.limits.token_lease(&policy, KEY, "node");
@@ -572,6 +591,7 @@ macro_rules! on_each_store {
 on_each_store! {
     repeated_report_is_counted_once
     ended_lease_counts_as_spent
+    returned_permits_admit_the_next_call
     held_permits_are_debt_without_remaining_ones
     steady_refill_of_a_late_report_is_no_debt
     calls_use_the_rate_that_buckets_leave

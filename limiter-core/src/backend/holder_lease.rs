@@ -41,9 +41,12 @@ impl RedisBackend {
         renewal: Option<&HolderRenewal<'_>>,
         deadline: Duration,
     ) -> Result<HolderReply, StoreError> {
+        let request = limit.clone().alone();
+        // A renewal returns permits, which end known denials.
+        let _forgetting = renewal.map(|_| self.denials.forget(&request));
         let mut in_force = None;
         if limit.policy.is_scaled() {
-            in_force = within(deadline, self.inherit(&limit.clone().alone())).await?;
+            in_force = within(deadline, self.inherit(&request)).await?;
         }
         let limit = in_force
             .as_ref()

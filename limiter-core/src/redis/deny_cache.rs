@@ -2,15 +2,16 @@
 //! denials of one key take 0.1 µs in place of 0.1 ms (`hot-denied-64` and `single-1` in
 //! benchmarks/figures.md).
 //!
-//! Only time gives permits back, apart from refunds, resets and changes of the policy. So after a
-//! denial the cache repeats the decision on the state that Redis reported, at the present moment,
-//! with the same step function (`algorithm::step`). It queries Redis as soon as the call could fit,
-//! or the decision would change the state.
+//! Only time gives permits back, apart from refunds, resets, returns of leased permits and changes
+//! of the policy. So after a denial the cache repeats the decision on the state that Redis
+//! reported, at the present moment, with the same step function (`algorithm::step`). It queries
+//! Redis as soon as the call could fit, or the decision would change the state.
 //!
 //! Invariants: an answer equals the answer of Redis, number by number, as long as no other process
-//! and no other list of limits charges them. Refunds and resets by this limiter take effect at
-//! once, those by other processes after the maximum age at the latest. The age counts from the
-//! submission of the request, and Redis decided later, so no permit is used before it exists.
+//! and no other list of limits charges them. Refunds, resets and returns of leased permits by this
+//! limiter take effect at once, those by other processes after the maximum age at the latest. The
+//! age counts from the submission of the request, and Redis decided later, so no permit is used
+//! before it exists.
 //!
 //! Tests: `deny_cache/tests.rs`, `tests/denials.rs`, `tests/differential/deny_cache.rs`.
 
