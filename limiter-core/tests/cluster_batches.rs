@@ -225,3 +225,27 @@ async fn key_of_another_type_fails_alone() {
         }
     }
 }
+
+/// A primary without the replicas that it requires rejects writes, and still denies calls.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn node_that_rejects_writes_denies_calls() {
+    const KEYS: u64 = 100;
+    let cluster = RedisCluster::start();
+    let limits = Limiter::redis_cluster(cluster.urls()).namespace(namespace());
+    let limits = limits.default_on_store_failure(OnStoreFailure::Error);
+    let limits = limits.deny_cache(Duration::ZERO).build().unwrap();
+    let policy = Policy::token_bucket("bucket").capacity(1).rate("1/d");
+    let policies = [policy.deadline(PATIENT).build().unwrap()];
+    charge(&limits, &policies, KEYS, 1).await;
+    for node in cluster.nodes() {
+        node.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    }
+    let mut callers = JoinSet::new();
+    for key in 0..KEYS {
+        let (limits, policy) = (limits.clone(), policies[0].clone());
+        callers.spawn(async move { limits.check(&policy, key).await });
+    }
+    while let Some(decided) = callers.join_next().await {
+        assert!(!decided.unwrap().unwrap().is_allowed());
+    }
+}

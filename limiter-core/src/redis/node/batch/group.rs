@@ -176,10 +176,12 @@ fn rejection(error: &RedisError) -> Option<PauseReason> {
             let is_unsupported = ["ompiling script", "shebang"]
                 .iter()
                 .any(|text| detail.contains(text));
-            // Redis rejects the call as a whole if its memory is full. A script without flags fails
-            // only when it writes, so denials do not fail.
-            let is_full = detail.contains("allow-oom");
-            match (is_unsupported, is_full) {
+            // Redis rejects the call as a whole if its memory is full, or if it accepts no writes
+            // for want of replicas or of a working disk. A script without flags fails only when it
+            // writes, so denials do not fail.
+            let rejects_writes =
+                detail.contains("allow-oom") || matches!(error.code(), Some("NOREPLICAS" | "MISCONF"));
+            match (is_unsupported, rejects_writes) {
                 (true, _) => Some(PauseReason::Unsupported),
                 (false, true) => Some(PauseReason::Moving),
                 (false, false) => None,
@@ -249,6 +251,7 @@ mod tests {
     fn rejected_group_is_sent_again_by_slot() {
         let server = |kind: ServerErrorKind| RedisError::from((ErrorKind::Server(kind), "rejected"));
         let other = |text: &str| make_extension_error("ERR".to_owned(), Some(text.to_owned()));
+        let rejects_writes = |code: &str| make_extension_error(code.to_owned(), None);
         let errors = [
             (server(ServerErrorKind::Moved), PauseReason::Moving),
             (server(ServerErrorKind::CrossSlot), PauseReason::Unsupported),
@@ -266,6 +269,8 @@ mod tests {
                 ),
                 PauseReason::Moving,
             ),
+            (rejects_writes("NOREPLICAS"), PauseReason::Moving),
+            (rejects_writes("MISCONF"), PauseReason::Moving),
         ];
         for (error, reason) in errors {
             let (several, _replies) = entries(&[7, 3, 7]);
