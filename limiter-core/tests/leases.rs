@@ -6,7 +6,7 @@ mod support;
 
 use std::time::Duration;
 
-use limiter_core::{Limiter, ManualClock, OnStoreFailure, Origin, Policy, Rejection};
+use limiter_core::{LimitRequest, Limiter, ManualClock, OnStoreFailure, Origin, Policy, Rejection};
 use limiter_testing::RedisServer;
 use support::{KEY, PATIENT, millis, namespace, secs};
 
@@ -95,6 +95,33 @@ async fn remaining_includes_local_lease() {
         }
         let peeked = limits.peek(&policy, KEY).cost(1).await.unwrap();
         assert!(peeked.is_allowed() && peeked.remaining() > 0, "{policy}");
+    }
+}
+
+/// A call with two limits uses no leased tokens.
+#[tokio::test]
+async fn returned_tokens_admit_call_that_redis_denied() {
+    let beside = Policy::token_bucket("beside").capacity(1_000).rate(1);
+    let beside = beside.deadline(PATIENT).build().unwrap();
+    for policy in shapes() {
+        let (namespace, clock) = (namespace(), ManualClock::new());
+        let build = || {
+            Limiter::redis(RedisServer::shared().url())
+                .namespace(&namespace)
+                .clock(&clock)
+        };
+        let limits = build().deny_cache(secs(60)).build().unwrap();
+        let other = build().build().unwrap();
+        take(&limits, &policy, 300).await;
+        let both = || {
+            let all_left = LimitRequest::new(&policy, KEY).cost(700);
+            limits.check_all([all_left, LimitRequest::new(&beside, KEY)])
+        };
+        assert!(!both().await.unwrap().is_allowed(), "{policy}: a part is leased");
+        // Idle tokens return after a quarter of the lease.
+        clock.advance(secs(3));
+        settles_at(&other, &policy, 703).await;
+        assert!(both().await.unwrap().is_allowed(), "{policy}");
     }
 }
 

@@ -7,6 +7,7 @@
 //! Tests: `tests/contract`, `tests/local_fallback.rs`, `tests/outages.rs`, `limiter-faults`.
 
 mod awaiting_reports;
+mod forgetting_lender;
 pub(crate) mod inheritance;
 mod penalty;
 mod refunds;
@@ -22,6 +23,7 @@ use crate::error::StoreError;
 use crate::observe::{self, UsageRecorder};
 use crate::penalty::denial_counts::DenialCounts;
 use crate::policy::OnStoreFailure;
+use crate::redis::backend::forgetting_lender::ForgettingLender;
 use crate::redis::backend::inheritance::ConvertedLimits;
 use crate::redis::deny_cache::{DenyCache, LimitCost, Submission};
 use crate::redis::local_fallback::LocalFallback;
@@ -45,9 +47,9 @@ use crate::support::real_time::{CallDeadline, within};
 #[derive(Debug)]
 pub(crate) struct RedisBackend {
     pub(crate) store: RedisStore,
-    pub(crate) denials: DenyCache,
+    pub(crate) denials: Arc<DenyCache>,
     refunds: PendingRefunds,
-    leases: Leases,
+    leases: Leases<ForgettingLender>,
     pub(crate) fallback: Arc<LocalFallback>,
     reconciler: Reconciler,
     pub(crate) permit_leases: Arc<PermitLeases>,
@@ -65,8 +67,13 @@ impl RedisBackend {
     pub(crate) fn new(store: RedisStore, settings: BackendSettings) -> Self {
         let clock = store.clock.clone();
         let fallback = Arc::new(LocalFallback::new(clock.clone(), settings.max_local_keys));
+        let denials = Arc::new(DenyCache::new(clock.clone(), settings.deny_cache));
+        let lender = ForgettingLender {
+            lender: store.lender(),
+            denials: Arc::clone(&denials),
+        };
         Self {
-            leases: Leases::new(store.lender(), clock.clone()),
+            leases: Leases::new(lender, clock.clone()),
             permit_leases: PermitLeases::new(
                 ConcurrencyStore::of(&store),
                 clock.clone(),
@@ -75,7 +82,7 @@ impl RedisBackend {
             reconciler: Reconciler::new(Arc::clone(&fallback), store.permit_reporter()),
             replicas: Replicas::new(settings.replicas, store.heartbeat(), clock.clone()),
             store,
-            denials: DenyCache::new(clock.clone(), settings.deny_cache),
+            denials,
             refunds: PendingRefunds::default(),
             fallback,
             clock,

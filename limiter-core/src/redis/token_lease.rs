@@ -25,7 +25,6 @@ use crate::algorithm::{Mode, StepOutcome, missing_until, next_permit};
 use crate::decision::{Decision, Origin};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::policy::{Algorithm, Funnel, Rate, TokenBucket};
-use crate::redis::token_lease::leased_limit::RedisTokenLender;
 use crate::redis::token_lease::lender::TokenLender;
 use crate::redis::token_lease::table::{LeaseEntry, LeaseTable, RefillRequest, find, remove};
 use crate::request::{DecisionRequest, ValidatedLimit, Verdict};
@@ -35,7 +34,7 @@ use crate::units::Timestamp;
 
 /// The leases of this process.
 #[derive(Debug)]
-pub(crate) struct Leases<L = RedisTokenLender> {
+pub(crate) struct Leases<L> {
     table: Arc<LeaseTable<L>>,
     /// Set on shutdown: the housekeeper then returns all tokens, as it does when this is dropped.
     closing: watch::Sender<bool>,

@@ -16,6 +16,7 @@ use bb8_redis::redis::Value;
 use crate::algorithm;
 use crate::algorithm::{LeaseGrant, LeaseRequest, Mode, StepOutcome, UsageCorrection, UsageReport};
 use crate::error::StoreError;
+use crate::identity::Identity;
 use crate::key::Namespace;
 use crate::policy::{Algorithm, Policy};
 use crate::redis::Route;
@@ -40,6 +41,7 @@ pub(crate) struct RedisTokenLender {
 /// A limit with token leases.
 #[derive(Clone, Debug)]
 pub(crate) struct LeasedLimit {
+    pub(crate) identity: Identity,
     pub(crate) policy: Policy,
     pub(crate) key: String,
 }
@@ -62,6 +64,7 @@ impl RedisTokenLender {
 
     pub(crate) fn leased_limit(&self, limit: &ValidatedLimit<'_>) -> LeasedLimit {
         LeasedLimit {
+            identity: limit.identity,
             policy: limit.policy.clone(),
             key: key(limit, &self.namespace),
         }

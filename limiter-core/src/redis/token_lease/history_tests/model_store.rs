@@ -178,6 +178,7 @@ impl ModelLender {
 impl TokenLender for ModelLender {
     fn leased_limit(&self, limit: &ValidatedLimit<'_>) -> LeasedLimit {
         LeasedLimit {
+            identity: limit.identity,
             policy: limit.policy.clone(),
             key: String::new(),
         }

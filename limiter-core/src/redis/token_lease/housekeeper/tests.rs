@@ -34,6 +34,7 @@ struct Counts {
 impl TokenLender for CountingLender {
     fn leased_limit(&self, limit: &ValidatedLimit<'_>) -> LeasedLimit {
         LeasedLimit {
+            identity: limit.identity,
             policy: limit.policy.clone(),
             key: String::new(),
         }
