@@ -125,6 +125,36 @@ async fn returned_tokens_admit_call_that_redis_denied() {
     }
 }
 
+/// A larger policy converts the level before the tokens of the smaller one return.
+#[tokio::test]
+async fn returned_tokens_leave_converted_level() {
+    let sized = |capacity: u64, lease: Option<&str>| {
+        [Policy::token_bucket("p"), Policy::funnel("p")].map(|shape| {
+            let shape = shape.capacity(capacity).rate("1/h").deadline(PATIENT);
+            let shape = match lease {
+                Some(lease) => shape.lease(lease),
+                None => shape,
+            };
+            shape.build().unwrap()
+        })
+    };
+    // Of 100, one is used and 8 are leased; leased tokens are not converted.
+    let expected = [910 + 8 - 1, 1_000 - 10 - 1];
+    for lease in [Some("10s"), None] {
+        let sizes = sized(100, Some("10s")).into_iter().zip(sized(1_000, lease));
+        for ((small, large), expected) in sizes.zip(expected) {
+            let (limits, other, clock) = two();
+            assert!(limits.check(&small, KEY).await.unwrap().is_allowed());
+            clock.advance(millis(1));
+            let changed = large.clone().proportional_to(&small, clock.now()).unwrap();
+            assert!(limits.check(&changed, KEY).await.unwrap().is_allowed());
+            limits.shutdown(secs(10)).await;
+            let left = other.peek(&large, KEY).await.unwrap().remaining();
+            assert_eq!(left, expected, "{small}, then a lease of {lease:?}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn shutdown_returns_unspent_lease() {
     for policy in shapes() {

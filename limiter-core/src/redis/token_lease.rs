@@ -83,30 +83,22 @@ impl<L: TokenLender> Leases<L> {
         if self.table.is_closed.load(Ordering::Relaxed) {
             return None;
         }
-        let (operation, removed) = {
+        self.return_earlier(limit);
+        let operation = {
             let mut shard = self.table.shard(limit.identity);
-            let mut removed = None;
-            if let Some(entry) = find(&mut shard, limit.identity) {
-                if !entry.is_of(limit) {
-                    // The balance belongs to another version of the policy, so its tokens are
-                    // returned.
-                    removed = remove(&mut shard, limit.identity);
-                }
-            }
             if find(&mut shard, limit.identity).is_none() {
                 self.table.open(&mut shard, limit, now);
             }
-            let operation = find(&mut shard, limit.identity)
+            find(&mut shard, limit.identity)
                 .filter(|entry| {
                     let now = now.as_micros();
-                    entry.balance.should_refill(now) || entry.balance.must_refill(limit.cost, now)
+                    let is_due =
+                        entry.balance.should_refill(now) || entry.balance.must_refill(limit.cost, now);
+                    // Another call may use another version of the policy.
+                    is_due && entry.is_of(limit)
                 })
-                .map(|entry| entry.operation(limit.cost, now));
-            (operation, removed)
+                .map(|entry| entry.operation(limit.cost, now))
         };
-        if let Some(entry) = removed {
-            self.return_tokens(entry, now);
-        }
         let answer = self.spawn_refill(operation?);
         Some(async move {
             answer.await.unwrap_or_else(|_| {
@@ -116,6 +108,23 @@ impl<L: TokenLender> Leases<L> {
                 ))
             })
         })
+    }
+
+    /// Returns the balance to the store if it belongs to another version of the limit's policy.
+    /// Must be called in a runtime.
+    pub(crate) fn return_earlier(&self, limit: &ValidatedLimit<'_>) {
+        let removed = {
+            let mut shard = self.table.shard(limit.identity);
+            match find(&mut shard, limit.identity) {
+                Some(entry) if !entry.is_of(limit) => remove(&mut shard, limit.identity),
+                _ => None,
+            }
+        };
+        if let Some(mut entry) = removed {
+            // The capacity of the other version may be below the remaining tokens.
+            entry.leased_limit.policy = limit.policy.clone();
+            self.return_tokens(entry, self.table.clock.now());
+        }
     }
 
     /// Returns the leased tokens of the request's limit that are not spent.

@@ -104,6 +104,7 @@ impl RedisBackend {
             }
             if self.convert(limit, scaled).await? {
                 self.converted.insert(converted);
+                self.leases.return_earlier(limit);
             } else if let Some(limit) = in_force
                 .get_or_insert_with(|| request.clone())
                 .limits
