@@ -427,6 +427,7 @@ on_every_store! {
         expired_permit_is_not_refunded
         shadow_funnel_delays_no_call
         settlement_across_proportional_change_creates_no_permits
+        debt_is_charged_to_enlarged_level
         debt_is_converted_by_proportional_change
         refill_at_new_rate_is_not_refunded
         reservation_before_scheduled_change_is_converted

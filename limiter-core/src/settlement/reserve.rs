@@ -349,6 +349,14 @@ impl Reservation {
                 };
                 self.limiter.change_proportional(&limit.alone(), change).await
             }
+            // The level may exceed the capacity of the earlier policy.
+            CurrentPolicy::Successor(policy) if !in_share && !is_refund => {
+                let limit = ValidatedLimit {
+                    policy: &policy,
+                    ..limit
+                };
+                self.limiter.apply_change(&limit.alone(), change).await
+            }
             _ if in_share => Ok(self.limiter.inner.backend.change_share(&limit.alone(), change)?),
             _ => self.limiter.apply_change(&limit.alone(), change).await,
         };

@@ -39,6 +39,8 @@ pub(crate) struct ReservedLimit {
 pub(crate) enum CurrentPolicy {
     /// The usage did not change.
     Same,
+    /// Changed to this policy, which keeps the usage.
+    Successor(Policy),
     /// Converted proportionally to this policy.
     Proportional(Policy),
     /// Converted through an intermediate policy.
@@ -180,6 +182,7 @@ impl ReservedLimit {
                     CurrentPolicy::Unknown
                 }
             }
+            _ if now.algorithm() != algorithm => CurrentPolicy::Successor(now),
             _ => CurrentPolicy::Same,
         }
     }

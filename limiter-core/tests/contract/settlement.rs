@@ -242,6 +242,25 @@ pub(crate) async fn debt_is_converted_by_proportional_change(subject: Subject) {
     }
 }
 
+/// A debt from before a change that keeps the usage reduces the level of the larger policy.
+pub(crate) async fn debt_is_charged_to_enlarged_level(subject: Subject) {
+    let (limits, clock, registry) = (&subject.limits, &subject.clock, subject.limits.registry());
+    for (small, large) in [
+        (bucket("b", 10, "1/h"), bucket("b", 100, "10/s")),
+        (funnel("f", 10, "1/h"), funnel("f", 100, "10/s")),
+    ] {
+        registry.set(&small);
+        let reservation = limits.reserve(&small, KEY).await.unwrap();
+        registry.set(&large);
+        let named = limits.named(large.name());
+        assert!(named.check(KEY).await.unwrap().is_allowed());
+        clock.advance(secs(10));
+        assert!(named.check(KEY).cost(20).await.unwrap().is_allowed());
+        reservation.settle(4).await.unwrap();
+        assert_eq!(named.peek(KEY).await.unwrap().remaining(), 77, "{large}");
+    }
+}
+
 /// Permits refilled at the new rate are not refunded again, even if they were used since.
 pub(crate) async fn refill_at_new_rate_is_not_refunded(subject: Subject) {
     let (limits, clock, registry) = (&subject.limits, &subject.clock, subject.limits.registry());
