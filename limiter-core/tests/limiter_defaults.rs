@@ -9,7 +9,7 @@ mod support;
 use std::convert::Infallible;
 use std::future::IntoFuture;
 use std::net::TcpListener;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use http::{Request, Response};
 use limiter_core::concurrency::ConcurrencyPermit;
@@ -20,8 +20,9 @@ use limiter_core::{
     Reservation, StoreErrorKind, token_limiter,
 };
 use limiter_redisson::Client;
+use limiter_testing::RedisServer;
 use limiter_tower::{RateLimitLayer, key};
-use support::{KEY, millis, namespace, secs};
+use support::{KEY, PATIENT, millis, namespace, secs};
 use tower::{Layer as _, Service, ServiceExt as _, service_fn};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -328,6 +329,24 @@ async fn strictest_failure_mode_includes_the_default() {
         unreachable!("{rejection}")
     };
     assert_eq!(error.kind(), StoreErrorKind::Connection);
+}
+
+/// The previous policy decides until a scheduled change, with the defaults of the limiter.
+#[tokio::test]
+async fn previous_policy_has_the_failure_mode_of_the_limiter() {
+    let server = RedisServer::start();
+    let limits = Limiter::redis(server.url()).namespace(namespace());
+    let limits = limits.default_on_store_failure(OnStoreFailure::FailClosed);
+    let limits = limits.default_deadline(PATIENT).build().unwrap();
+    let tomorrow = SystemTime::now() + secs(86_400);
+    let before = Policy::token_bucket("p").capacity(9).rate("1/h").build().unwrap();
+    let policy = Own::default().bucket("p");
+    let policy = policy.proportional_to(&before, tomorrow.into()).unwrap();
+    assert!(limits.check(&policy, KEY).await.unwrap().is_allowed());
+    // Redis replies to reads, and rejects writes.
+    server.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    let closed = limits.check(&policy, KEY).await.unwrap();
+    assert_eq!(closed.origin(), Origin::FailedClosed);
 }
 
 #[tokio::test]

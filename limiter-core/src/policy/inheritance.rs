@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use crate::error::ConfigError;
 use crate::identity::Prefix;
+use crate::policy::store_settings::StoreSettings;
 use crate::policy::{Algorithm, Policy, PolicyInner};
 use crate::units::Timestamp;
 
@@ -53,6 +54,14 @@ impl PreviousPolicy {
     /// Returns the previous policy if the change has not taken effect.
     pub(crate) fn in_force_at(&self, now: Timestamp) -> Option<&Policy> {
         (now < self.at).then_some(&self.before)
+    }
+
+    /// Returns the change between policies with these settings.
+    pub(super) fn with_store_settings(&self, store: StoreSettings) -> Self {
+        Self {
+            before: self.before.with_store_settings(store),
+            ..*self
+        }
     }
 
     /// True while limits may exist that were not used since the change.

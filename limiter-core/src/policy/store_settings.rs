@@ -141,10 +141,12 @@ impl Policy {
         })
     }
 
-    /// Returns a copy with these settings, which its penalty has too.
+    /// Returns a copy with these settings, which its penalty and its previous policy have too.
     pub(super) fn with_store_settings(&self, store: StoreSettings) -> Self {
         let mut inner = PolicyInner::clone(&self.0);
         inner.store = store;
+        let scaled = inner.scaled.take();
+        inner.scaled = scaled.map(|scaled| Arc::new(scaled.with_store_settings(store)));
         let extras = inner.extras.take();
         inner.extras = extras.and_then(|extras| extras.rebuilt_for(&inner));
         Self(Arc::new(inner))
