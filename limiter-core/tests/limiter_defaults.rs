@@ -16,11 +16,11 @@ use limiter_core::concurrency::ConcurrencyPermit;
 use limiter_core::penalty::Penalty;
 use limiter_core::registry::PolicyRegistry;
 use limiter_core::{
-    Allowed, Decision, LimitRequest, Limiter, OnStoreFailure, Origin, Policy, PolicyBuilder, Rejection,
-    Reservation, StoreErrorKind, token_limiter,
+    Allowed, Decision, Inheritance, LimitRequest, Limiter, OnStoreFailure, Origin, Policy, PolicyBuilder,
+    Rejection, Reservation, StoreErrorKind, token_limiter,
 };
 use limiter_redisson::Client;
-use limiter_testing::RedisServer;
+use limiter_testing::{Proxy, RedisServer};
 use limiter_tower::{RateLimitLayer, key};
 use support::{KEY, PATIENT, millis, namespace, secs};
 use tower::{Layer as _, Service, ServiceExt as _, service_fn};
@@ -347,6 +347,24 @@ async fn previous_policy_has_the_failure_mode_of_the_limiter() {
     server.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
     let closed = limits.check(&policy, KEY).await.unwrap();
     assert_eq!(closed.origin(), Origin::FailedClosed);
+}
+
+#[tokio::test]
+async fn settlement_after_policy_change_has_the_deadline_of_the_limiter() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    let limits = Limiter::redis(proxy.url()).namespace(namespace());
+    let limits = limits.default_deadline(PATIENT).build().unwrap();
+    for inheritance in [Inheritance::Proportional, Inheritance::AsIs] {
+        let policy = Own::default().bucket("p");
+        limits.registry().change(&policy, Inheritance::Reset).unwrap();
+        let reservation = limits.named("p").reserve(KEY).await.unwrap();
+        let larger = Policy::token_bucket("p").capacity(9).rate("1/h").build();
+        limits.registry().change(larger.unwrap(), inheritance).unwrap();
+        proxy.set_delay(2 * Policy::DEFAULT_DEADLINE);
+        reservation.settle(2).await.unwrap();
+        proxy.set_delay(Duration::ZERO);
+    }
 }
 
 #[tokio::test]

@@ -16,6 +16,7 @@ use crate::observe;
 use crate::policy::Policy;
 use crate::registry::policy_lookup::PolicyLookup;
 use crate::registry::{OnUnknownPolicy, PolicyRegistry, SharedRegistry};
+use crate::request::LimitRequest;
 
 /// The result of the lookup of a policy name.
 #[derive(Debug)]
@@ -132,7 +133,9 @@ impl Limiter {
     /// Returns the policy that currently applies to a key, if any. The lookup is not counted.
     pub(crate) fn in_force(&self, name: &str, key: &Key<'_>) -> Option<Policy> {
         let PolicyLookup { registry, app, .. } = &self.inner.names;
-        registry.find(name, app.as_deref(), key, &self.inner.clock).ok()
+        let found = registry.find(name, app.as_deref(), key, &self.inner.clock).ok()?;
+        let limit = self.with_defaults(LimitRequest::new(&found, key));
+        Some(limit.policy().clone())
     }
 
     /// Looks up a policy and counts a failure.
