@@ -186,6 +186,7 @@ impl PolicyRegistry {
             tracing::warn!(%reason, "policy changed between rate and concurrency; its calls fail until it is renamed");
         }
         let entry = change::going_on(entry, sources.generation_in_code(&name));
+        let entry = change::converting(entry, self.get(&name).as_deref());
         if sources.set_in_code(entry, Clock::System.now()) {
             self.renew(&sources, &name);
         }

@@ -416,6 +416,7 @@ on_every_store! {
         replicas_convert_a_limit_once
         cached_denial_ends_at_policy_change
         refunds_and_debts_apply_to_converted_state
+        change_of_settings_keeps_conversion
         several_limits_are_converted_for_one_decision
         registry_text_contains_policy_changes
     ;

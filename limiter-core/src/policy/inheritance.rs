@@ -140,6 +140,25 @@ impl Policy {
         }))
     }
 
+    /// Returns this policy with the conversion of a version with the same numbers, if that has
+    /// begun and limits may exist that were not used since.
+    pub(crate) fn keeping_conversion_of(self, version: &Self, now: Timestamp) -> Self {
+        let is_same = self.0.algorithm == version.0.algorithm && self.generation() == version.generation();
+        match version.pending(now) {
+            Some(scaled) if is_same && self.0.scaled.is_none() && scaled.in_force_at(now).is_none() => {
+                let scaled = PreviousPolicy {
+                    before: self.with_numbers_of(&scaled.before),
+                    ..*scaled
+                };
+                Self(Arc::new(PolicyInner {
+                    scaled: Some(Arc::new(scaled)),
+                    ..(*self.0).clone()
+                }))
+            }
+            _ => self,
+        }
+    }
+
     /// Returns the generation of its states; see [`with_generation`](Self::with_generation).
     #[must_use]
     pub fn generation(&self) -> u32 {

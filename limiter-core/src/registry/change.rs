@@ -115,7 +115,9 @@ fn inheriting(
     let (policy, old) = (entry.policy().clone(), before.policy());
     let generation = policy.generation().max(old.generation());
     let policy = match inheritance {
-        Inheritance::AsIs => policy.going_on_in(generation),
+        Inheritance::AsIs => policy
+            .going_on_in(generation)
+            .keeping_conversion_of(old, Clock::System.now()),
         Inheritance::Proportional => policy.with_generation(generation).proportional_to(old, at)?,
         Inheritance::Reset => policy.with_generation(next(generation)?),
     };
@@ -128,6 +130,18 @@ pub(crate) fn next(generation: u32) -> Result<u32, ConfigError> {
         let expected = "a generation below the maximum, or another name for the policy";
         ConfigError::invalid("generation", generation, expected)
     })
+}
+
+/// Keeps the conversion of an earlier entry with the same numbers.
+pub(super) fn converting(entry: PolicyEntry, before: Option<&PolicyEntry>) -> PolicyEntry {
+    match before {
+        Some(before) if before.policy().is_scaled() => {
+            let policy = entry.policy().clone();
+            let policy = policy.keeping_conversion_of(before.policy(), Clock::System.now());
+            entry.with_policy(policy)
+        }
+        _ => entry,
+    }
 }
 
 /// Raises the generation of an entry that was set without an inheritance to the current one, so

@@ -1,6 +1,8 @@
 //! Usage after a policy change: kept, converted proportionally, or discarded.
 
-use limiter_core::{Amount, ConfigError, Inheritance, Limiter, Policy, RedisBuilder};
+use std::time::SystemTime;
+
+use limiter_core::{Amount, ConfigError, Inheritance, Limiter, ManualClock, Policy, RedisBuilder};
 use limiter_testing::{RedisCluster, RedisServer};
 
 use crate::support::{KEY, Kind, PATIENT, Subject, bucket, funnel, left, micros, secs, wait_of, window};
@@ -79,6 +81,36 @@ pub(crate) async fn usage_keeps_its_fraction_of_new_quota(subject: Subject) {
             let peeked = subject.limits.peek(&after, "other").await.unwrap();
             assert_eq!(left(&peeked), after.quota());
             subject.limits.reset(&after, KEY).await.unwrap();
+        }
+    }
+}
+
+/// A change of other settings keeps the conversion of keys that were not called since.
+pub(crate) async fn change_of_settings_keeps_conversion(subject: Subject) {
+    // The registry compares the moment of the change with the system's clock.
+    let today = ManualClock::starting_at(SystemTime::now().into());
+    let subject = Subject::with_clock(subject.kind, today);
+    let (limits, clock, registry) = (&subject.limits, &subject.clock, subject.limits.registry());
+    for (small, large) in pairs() {
+        for set in [true, false] {
+            registry.change(&large, Inheritance::Reset).unwrap();
+            let named = limits.named(large.name());
+            assert!(named.check(KEY).cost(60).await.unwrap().is_allowed());
+            clock.advance(micros(1));
+            registry
+                .change_at(&small, Inheritance::Proportional, clock.now())
+                .unwrap();
+            let patient = small.clone().with_max_deadline(secs(20));
+            if set {
+                registry.set(patient);
+            } else {
+                registry.change(patient, Inheritance::AsIs).unwrap();
+            }
+            assert_eq!(
+                left(&named.peek(KEY).await.unwrap()),
+                Amount::from(4_u32),
+                "{small}"
+            );
         }
     }
 }
