@@ -167,8 +167,8 @@ impl Node {
         let exchange = pin!(self.exchange(call, asking));
         let answer = call.wait().for_answer(exchange, on_timeout).await;
         match connection_error(&answer) {
-            Some(error) => self.on_opening(self.0.breaker.unreachable(Instant::now()), Some(&error)),
-            None => self.on_closing(self.0.breaker.answered(call.wait().elapsed())),
+            Some(error) => self.record_failure(&error),
+            None => self.record_reply(call.wait().elapsed()),
         }
         answer
     }
@@ -198,36 +198,42 @@ impl Node {
         })
     }
 
-    /// Records the reply to a batch.
-    pub(crate) fn batch_answered(&self, took: Duration) {
-        self.on_closing(self.0.breaker.answered(took));
+    /// Records the reply to a call or a batch.
+    fn record_reply(&self, took: Duration) {
+        if self.0.breaker.answered(took) {
+            self.log_closing();
+        }
     }
 
-    /// Records that a batch got no reply for this reason.
-    pub(crate) fn batch_failed(&self, reason: &StoreError) {
-        self.on_opening(self.0.breaker.unreachable(Instant::now()), Some(reason));
+    /// Records that a call or a batch got no reply for this reason.
+    fn record_failure(&self, reason: &StoreError) {
+        if self.0.breaker.unreachable(Instant::now()) {
+            self.log_opening(Some(reason));
+        }
     }
 
     /// Records a call without a reply at its deadline. If the breaker opens, calls that wait for a
     /// batch fail immediately.
     fn overdue(&self, wait: &CallDeadline) {
-        let opened = self.0.breaker.overdue(Instant::now(), wait.deadline());
-        self.on_opening(opened, None);
-        if let Some(local) = self.local().ok().filter(|_| opened) {
+        if !self.0.breaker.overdue(Instant::now(), wait.deadline()) {
+            return;
+        }
+        self.log_opening(None);
+        if let Ok(local) = self.local() {
             let rejects = |other: &CallDeadline| other.deadline() <= wait.deadline();
             local.batch_queue.fail_waiting(rejects, &circuit_open());
         }
     }
 
-    fn on_closing(&self, closed: bool) {
-        if closed && self.0.close_log.is_due(Clock::System.now()) {
+    fn log_closing(&self) {
+        if self.0.close_log.is_due(Clock::System.now()) {
             tracing::info!(node = %self, "Redis answers again; circuit breaker closed");
         }
     }
 
     /// Logs an opening. `reason` is `None` after a timeout.
-    fn on_opening(&self, opened: bool, reason: Option<&StoreError>) {
-        if !opened || !self.0.open_log.is_due(Clock::System.now()) {
+    fn log_opening(&self, reason: Option<&StoreError>) {
+        if !self.0.open_log.is_due(Clock::System.now()) {
             return;
         }
         match reason {
@@ -251,7 +257,7 @@ impl Node {
         self.exchange(empty, Asking::Omitted)
             .await
             .map_err(StoreError::from)?;
-        self.on_closing(self.0.breaker.answered(started.elapsed()));
+        self.record_reply(started.elapsed());
         Ok(())
     }
 

@@ -27,7 +27,7 @@ use crate::redis::client::failure::Failure;
 use crate::redis::dispatch::BatchStart;
 use crate::redis::dispatch::queue::QueuedCall;
 use crate::redis::node::Node;
-use crate::redis::node::batch::group::{BatchGroup, fail, groups};
+use crate::redis::node::batch::group::{BatchGroup, fail, groups_across_slots, groups_by_slot};
 use crate::support::real_time::{CallDeadline, reply_until};
 
 /// Time after the last deadline during which a reply is still accepted. Callers poll once more
@@ -48,8 +48,8 @@ pub(crate) async fn execute(node: &Node, start: BatchStart) {
     for (moment, event) in moments {
         if let Some(outcome) = reply_until(moment, exchange.as_mut()).await {
             match outcome {
-                BatchOutcome::Answered => node.batch_answered(slot.answered()),
-                BatchOutcome::Unanswered(error) => node.batch_failed(&error),
+                BatchOutcome::Answered => node.record_reply(slot.answered()),
+                BatchOutcome::Unanswered(error) => node.record_failure(&error),
                 BatchOutcome::NothingSent => {}
             }
             return;
@@ -145,7 +145,11 @@ async fn exchange(
         return BatchOutcome::NothingSent;
     }
     observe::batch(entries.len());
-    let mut waiting = groups(entries, node.across_slots().are_allowed(Instant::now()));
+    let mut waiting = if node.across_slots().are_allowed(Instant::now()) {
+        groups_across_slots(entries)
+    } else {
+        groups_by_slot(entries)
+    };
     while !waiting.is_empty() {
         waiting = match send(node, &mut connection, waiting).await {
             Ok(repeated) => repeated,

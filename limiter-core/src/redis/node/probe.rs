@@ -35,9 +35,11 @@ impl Node {
             if connection_error(&answer).is_some() {
                 return probe.unreachable(Instant::now());
             }
-            let closed = probe.answered(wait.elapsed(), Instant::now());
+            if !probe.answered(wait.elapsed(), Instant::now()) {
+                return;
+            }
             if let Some(node) = node.upgrade() {
-                Self(node).on_closing(closed);
+                Self(node).log_closing();
             }
         });
         *self.0.probe_task.lock() = Some(Driver::new(task.abort_handle()));

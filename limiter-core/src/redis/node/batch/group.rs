@@ -39,15 +39,11 @@ pub(super) struct BatchGroup {
     is_across: bool,
 }
 
-/// Groups the entries by batch part and keeps their order within a part. With `may_cross`, parts
-/// whose decisions have one key each are one group.
-pub(super) fn groups(entries: Vec<QueuedCall>, may_cross: bool) -> Vec<BatchGroup> {
-    // Outside of a cluster, there is one part.
-    if let Some(BatchPart { asking, .. }) = single_part(&entries) {
-        return vec![BatchGroup::new(entries, asking)];
-    }
-    let groups = by_part(entries);
-    if !may_cross {
+/// Groups the entries by batch part and keeps their order within a part. Parts whose decisions have
+/// one key each are one group.
+pub(super) fn groups_across_slots(entries: Vec<QueuedCall>) -> Vec<BatchGroup> {
+    let groups = groups_by_slot(entries);
+    if groups.len() == 1 {
         return groups;
     }
     let (across, mut groups): (Vec<_>, Vec<_>) = groups.into_iter().partition(BatchGroup::fits_across_slots);
@@ -60,6 +56,15 @@ pub(super) fn groups(entries: Vec<QueuedCall>, may_cross: bool) -> Vec<BatchGrou
         });
     }
     groups
+}
+
+/// Groups the entries by batch part and keeps their order within a part.
+pub(super) fn groups_by_slot(entries: Vec<QueuedCall>) -> Vec<BatchGroup> {
+    // Outside of a cluster, there is one part.
+    match single_part(&entries) {
+        Some(BatchPart { asking, .. }) => vec![BatchGroup::new(entries, asking)],
+        None => by_part(entries),
+    }
 }
 
 fn single_part(entries: &[QueuedCall]) -> Option<BatchPart> {
@@ -232,19 +237,19 @@ mod tests {
     #[test]
     fn single_limits_of_several_slots_are_one_group() {
         let (one_slot, _replies) = entries(&[7, 7]);
-        assert_eq!(shape(&groups(one_slot, true)), [(2, false)]);
+        assert_eq!(shape(&groups_across_slots(one_slot)), [(2, false)]);
         let (several, _replies) = entries(&[7, 3, 7]);
-        assert_eq!(shape(&groups(several, false)), [(1, false), (2, false)]);
+        assert_eq!(shape(&groups_by_slot(several)), [(1, false), (2, false)]);
         let (several, _replies) = entries(&[7, 3, 7]);
-        assert_eq!(shape(&groups(several, true)), [(3, true)]);
+        assert_eq!(shape(&groups_across_slots(several)), [(3, true)]);
         // A decision with two keys, and the others of its slot, are decided apart.
         let (mut several, _replies) = entries(&[7, 3, 5]);
         let (two_keys, _reply) = entry(7, &[("a", 1), ("b", 1)]);
         several.push(two_keys);
-        assert_eq!(shape(&groups(several, true)), [(2, false), (2, true)]);
+        assert_eq!(shape(&groups_across_slots(several)), [(2, false), (2, true)]);
         let (mut several, _replies) = entries(&[7, 3, 5]);
         several[0].part.asking = Asking::Required;
-        assert_eq!(shape(&groups(several, true)), [(1, false), (2, true)]);
+        assert_eq!(shape(&groups_across_slots(several)), [(1, false), (2, true)]);
     }
 
     #[test]
@@ -274,7 +279,7 @@ mod tests {
         ];
         for (error, reason) in errors {
             let (several, _replies) = entries(&[7, 3, 7]);
-            let group = groups(several, true).remove(0);
+            let group = groups_across_slots(several).remove(0);
             let (paused, again) = group.finish(Err(error));
             assert_eq!(
                 (paused, shape(&again)),
@@ -287,7 +292,7 @@ mod tests {
     fn error_within_script_is_not_repeated() {
         let (several, replies) = entries(&[7, 3]);
         let error = make_extension_error("ERR".to_owned(), Some("error running script".to_owned()));
-        let (paused, again) = groups(several, true).remove(0).finish(Err(error));
+        let (paused, again) = groups_across_slots(several).remove(0).finish(Err(error));
         assert_eq!((paused, again.len()), (None, 0));
         for mut reply in replies {
             assert!(matches!(reply.try_recv(), Ok(Err(Failure::Answered(_)))));
@@ -301,7 +306,7 @@ mod tests {
         let mut reply = 1_u64.to_le_bytes().to_vec();
         reply.extend([0, 0, 3]);
         reply.extend([1, 0, reply::READABLE, 0]);
-        let (paused, again) = groups(several, true)
+        let (paused, again) = groups_across_slots(several)
             .remove(0)
             .finish(Ok(Value::BulkString(reply)));
         assert_eq!(
