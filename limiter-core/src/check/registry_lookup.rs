@@ -13,6 +13,7 @@ use crate::error::ConfigError;
 use crate::key::Key;
 use crate::limiter::Limiter;
 use crate::observe;
+use crate::observe::LimitEvent;
 use crate::policy::Policy;
 use crate::registry::policy_lookup::PolicyLookup;
 use crate::registry::{OnUnknownPolicy, PolicyRegistry, SharedRegistry};
@@ -152,8 +153,8 @@ impl Limiter {
     pub(crate) fn resolve_call(&self, name: &str, key: &Key<'_>) -> Result<ResolvedPolicies, Rejection> {
         let resolved = self.resolve(name, key);
         match &resolved {
-            Ok(ResolvedPolicies::Allowed(_)) => observe::unconfigured(true),
-            Err(Rejection::NotConfigured { .. }) => observe::unconfigured(false),
+            Ok(ResolvedPolicies::Allowed(_)) => observe::unconfigured(LimitEvent::Allowed),
+            Err(Rejection::NotConfigured { .. }) => observe::unconfigured(LimitEvent::Error),
             _ => {}
         }
         resolved

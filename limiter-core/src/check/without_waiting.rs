@@ -113,7 +113,7 @@ impl Check<'_> {
         };
         match decided {
             Some(Ok(outcome)) if outcome.fits => {
-                observe::decided(policy, self.mode, true, outcome.origin);
+                observe::decided(policy, self.mode, &outcome);
                 Poll::Ready(Ok(outcome.decision(policy)))
             }
             _ => Poll::Pending,
@@ -167,7 +167,7 @@ impl Limiter {
 /// Reports an outcome, and writes a decision if it denies the call.
 #[inline(always)]
 fn passage(policy: &Policy, outcome: SingleOutcome) -> Passage {
-    observe::decided(policy, Mode::Charge, outcome.fits, outcome.origin);
+    observe::decided(policy, Mode::Charge, &outcome);
     if outcome.fits {
         Passage::Allowed
     } else {

@@ -26,7 +26,7 @@ use crate::enforcement::blocked_decision::deadline;
 use crate::enforcement::trial::TrialRequest;
 use crate::error::StoreError;
 use crate::limiter::Limiter;
-use crate::observe::{self, ReportedLimit, UsageRecorder};
+use crate::observe::{self, LimitEvent, ReportedLimit, UsageRecorder};
 use crate::policy::{Enforcement, Policy};
 use crate::request::{DecisionRequest, LimitRequest};
 use crate::settlement::{PendingGrant, Reservation};
@@ -53,9 +53,9 @@ pub(crate) struct EnforcementPlan<'a> {
     would_forbid: Option<Origin>,
     /// An allow list of a policy contains the key.
     listed: bool,
-    /// Policies without a part in the decision: the origin of the exemption, and whether the policy
-    /// would deny the call.
-    exempt: Vec<(&'a Policy, Origin, bool)>,
+    /// Policies without a part in the decision: the event of an allowed call, and the origin of the
+    /// exemption.
+    exempt: Vec<(&'a Policy, LimitEvent, Origin)>,
     /// Trial values of the limits that the store decides.
     trials: Vec<TrialRequest<'a>>,
 }
@@ -92,7 +92,7 @@ impl<'a> EnforcementPlan<'a> {
         let policy = request.policy();
         let (enforcement, key_rule) = self.limiter.enforcement_of(policy, request.key());
         if enforcement == Enforcement::Off {
-            self.exempt.push((policy, Origin::Off, false));
+            self.exempt.push((policy, LimitEvent::Allowed, Origin::Off));
             return;
         }
         let is_enforced = enforcement == Enforcement::Enforce;
@@ -105,11 +105,11 @@ impl<'a> EnforcementPlan<'a> {
             }
             KeyRule::Denied(origin) => {
                 self.would_forbid.get_or_insert(origin);
-                self.exempt.push((policy, origin, true));
+                self.exempt.push((policy, LimitEvent::ShadowDenied, origin));
             }
             KeyRule::Allowed => {
                 self.listed = true;
-                self.exempt.push((policy, Origin::KeyList, false));
+                self.exempt.push((policy, LimitEvent::Allowed, Origin::KeyList));
             }
             KeyRule::Unlisted => {
                 let part = if is_enforced {
@@ -369,10 +369,10 @@ impl<'a> EnforcementPlan<'a> {
 }
 
 /// Counts the exempt policies of a call that was allowed.
-fn count_exempt(usage: Option<&UsageRecorder>, mode: Mode, exempt: &[(&Policy, Origin, bool)]) {
+fn count_exempt(usage: Option<&UsageRecorder>, mode: Mode, exempt: &[(&Policy, LimitEvent, Origin)]) {
     if mode == Mode::Charge {
-        for (policy, origin, would_deny) in exempt {
-            observe::count_exempt(usage, policy, *origin, *would_deny);
+        for (policy, event, origin) in exempt {
+            observe::count_exempt(usage, policy, *event, *origin);
         }
     }
 }

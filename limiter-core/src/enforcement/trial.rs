@@ -10,6 +10,7 @@ use crate::algorithm::Mode;
 use crate::decision::Rejection;
 use crate::limiter::Limiter;
 use crate::observe;
+use crate::observe::LimitEvent;
 use crate::request::{DecisionRequest, LimitRequest};
 
 /// A limit with trial values.
@@ -36,7 +37,6 @@ impl Limiter {
 
     /// Decides and counts trials. An unknown result is not counted.
     pub(super) async fn decide_trials(&self, trials: Vec<TrialRequest<'_>>) {
-        let usage = || self.inner.backend.usage();
         for TrialRequest { limit, deadline } in trials {
             let policy = limit.policy();
             let answer = match DecisionRequest::new([limit], Mode::Charge, self.inner.any_groups) {
@@ -46,11 +46,12 @@ impl Limiter {
                 },
                 Err(rejection) => Err(rejection),
             };
-            match answer {
-                Ok(decision) => observe::trial(usage(), policy, decision.is_allowed()),
-                Err(Rejection::NeverFits { .. }) => observe::trial(usage(), policy, false),
-                Err(_) => {}
-            }
+            let event = match answer {
+                Ok(decision) if decision.is_allowed() => LimitEvent::Allowed,
+                Ok(_) | Err(Rejection::NeverFits { .. }) => LimitEvent::Denied,
+                Err(_) => continue,
+            };
+            observe::trial(self.inner.backend.usage(), policy, event);
         }
     }
 }

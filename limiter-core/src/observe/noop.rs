@@ -25,7 +25,7 @@ pub(crate) fn count_trial(_: &Policy, _: LimitEvent) {}
 pub(crate) fn usage_dropped(_: u64) {}
 
 #[inline]
-pub(crate) fn unconfigured(_: bool) {}
+pub(crate) fn unconfigured(_: LimitEvent) {}
 
 #[inline]
 pub(crate) fn store_failed(_: StoreErrorKind) {}

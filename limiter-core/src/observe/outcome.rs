@@ -14,7 +14,7 @@ use std::iter;
 use smallvec::SmallVec;
 
 use crate::algorithm::Mode;
-use crate::decision::{Allowed, Decision, Origin, Rejection};
+use crate::decision::{Allowed, Decision, Origin, Rejection, SingleOutcome};
 use crate::key::Key;
 use crate::observe::{AsDecision, HAS_METRICS, count, count_calls, count_trial};
 use crate::policy::Policy;
@@ -151,23 +151,17 @@ pub(crate) fn request_answered(
 
 /// Counts a decided call with one limit in the metrics. Peeks are not counted.
 #[inline]
-pub(crate) fn decided(policy: &Policy, mode: Mode, allowed: bool, origin: Origin) {
+pub(crate) fn decided(policy: &Policy, mode: Mode, outcome: &SingleOutcome) {
     if mode == Mode::Charge {
-        count(policy, event_of(allowed), Some(origin));
+        count(policy, event_of(outcome), Some(outcome.origin));
     }
 }
 
 /// Counts a denied or allowed call with one limit, which [`decided`] has counted, in the usage.
 #[cold]
-pub(crate) fn used(
-    usage: &UsageRecorder,
-    limit: &ReportedLimit<'_>,
-    mode: Mode,
-    allowed: bool,
-    origin: Origin,
-) {
+pub(crate) fn used(usage: &UsageRecorder, limit: &ReportedLimit<'_>, mode: Mode, outcome: &SingleOutcome) {
     if mode == Mode::Charge {
-        count_usage(Some(usage), limit, event_of(allowed), Some(origin));
+        count_usage(Some(usage), limit, event_of(outcome), Some(outcome.origin));
     }
 }
 
@@ -177,8 +171,9 @@ fn is_observed(usage: Option<&UsageRecorder>) -> bool {
     HAS_METRICS || usage.is_some()
 }
 
-fn event_of(allowed: bool) -> LimitEvent {
-    if allowed {
+#[inline]
+fn event_of(outcome: &SingleOutcome) -> LimitEvent {
+    if outcome.fits {
         LimitEvent::Allowed
     } else {
         LimitEvent::Denied
@@ -236,29 +231,28 @@ pub(crate) fn record_acquire(
 
 /// Counts, for an allowed call, a policy that did not take part in its decision: switched off, or
 /// exempt by a key list.
-pub(crate) fn count_exempt(usage: Option<&UsageRecorder>, policy: &Policy, origin: Origin, would_deny: bool) {
-    let event = if would_deny {
-        LimitEvent::ShadowDenied
-    } else {
-        LimitEvent::Allowed
-    };
+pub(crate) fn count_exempt(
+    usage: Option<&UsageRecorder>,
+    policy: &Policy,
+    event: LimitEvent,
+    origin: Origin,
+) {
     report(usage, &ReportedLimit::without_key(policy), event, Some(origin));
 }
 
 /// Counts the decision of a trial.
 #[cold]
-pub(crate) fn trial(usage: Option<&UsageRecorder>, policy: &Policy, allowed: bool) {
-    count_trial(policy, event_of(allowed));
-    count_trial_usage(usage, policy, allowed);
+pub(crate) fn trial(usage: Option<&UsageRecorder>, policy: &Policy, event: LimitEvent) {
+    count_trial(policy, event);
+    count_trial_usage(usage, policy, event);
 }
 
 #[cfg(feature = "redis")]
-fn count_trial_usage(usage: Option<&UsageRecorder>, policy: &Policy, allowed: bool) {
+fn count_trial_usage(usage: Option<&UsageRecorder>, policy: &Policy, event: LimitEvent) {
     if let Some(usage) = usage {
-        let outcome = if allowed {
-            UsageOutcome::TrialAllowed
-        } else {
-            UsageOutcome::TrialDenied
+        let outcome = match event {
+            LimitEvent::Allowed => UsageOutcome::TrialAllowed,
+            _ => UsageOutcome::TrialDenied,
         };
         let counted = CountedUsage {
             outcome,
@@ -270,7 +264,7 @@ fn count_trial_usage(usage: Option<&UsageRecorder>, policy: &Policy, allowed: bo
 }
 
 #[cfg(not(feature = "redis"))]
-fn count_trial_usage(_: Option<&UsageRecorder>, _: &Policy, _: bool) {}
+fn count_trial_usage(_: Option<&UsageRecorder>, _: &Policy, _: LimitEvent) {}
 
 fn count_decision<'a>(
     usage: Option<&UsageRecorder>,

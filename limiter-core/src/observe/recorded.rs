@@ -110,15 +110,10 @@ pub(crate) fn count_trial(policy: &Policy, outcome: LimitEvent) {
 
 /// Counts a call without a configured policy, without its name: a program that computes names from
 /// input would create a series for each.
-pub(crate) fn unconfigured(is_allowed: bool) {
-    static COUNTERS: [LazyHandle<Counter>; 2] = [const { LazyHandle::new() }; 2];
-    let outcome = if is_allowed {
-        LimitEvent::Allowed
-    } else {
-        LimitEvent::Error
-    };
+pub(crate) fn unconfigured(outcome: LimitEvent) {
+    static COUNTERS: [LazyHandle<Counter>; OUTCOMES] = [const { LazyHandle::new() }; OUTCOMES];
     let origin = Some(Origin::NotConfigured);
-    let handle = COUNTERS.get(usize::from(is_allowed));
+    let handle = COUNTERS.get(outcome as usize);
     if let Some(counter) =
         handle.and_then(|handle| handle.get(|recorder| register_counter_of("", outcome, origin, recorder)))
     {
