@@ -170,9 +170,10 @@ pub async fn admit_waiting(
     };
     let mut acquire = Acquire::new(check).timeout(timeout).bounded_by(bound);
     if let Some(waits) = waits {
-        acquire = acquire
-            .within(waits.wait_limit)
-            .rejecting_early(!waits.expects_refunds);
+        acquire = acquire.within(waits.wait_limit);
+        if !waits.expects_refunds {
+            acquire = acquire.rejecting_early();
+        }
     }
     Ok(acquire.await?.into_decision())
 }

@@ -109,8 +109,8 @@ impl MemoryStore {
 
     /// Makes a new key replace another one when the store is full. Default: a new key is rejected
     /// with `Full`.
-    pub(crate) fn evicting(self, evicts: bool) -> Self {
-        Self { evicts, ..self }
+    pub(crate) fn evicting(self) -> Self {
+        Self { evicts: true, ..self }
     }
 
     pub(crate) fn max_keys(&self) -> usize {

@@ -79,14 +79,22 @@ pub(crate) struct UsageRecorder {
 }
 
 impl UsageRecorder {
-    pub(crate) fn new(has_keys: bool, clock: Clock) -> Self {
+    pub(crate) fn new(clock: Clock) -> Self {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         Self {
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
-            has_keys,
+            has_keys: false,
             clock,
             policies: Mutex::default(),
             uncounted: AtomicU64::new(0),
+        }
+    }
+
+    /// Records denied keys. Default: counts only.
+    pub(crate) fn with_denied_keys(self) -> Self {
+        Self {
+            has_keys: true,
+            ..self
         }
     }
 

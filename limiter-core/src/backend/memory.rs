@@ -157,9 +157,9 @@ impl MemoryBackend {
         match self.permits.try_count(identity, terms.cost, terms.max) {
             Ok(Ok(held)) => {
                 let guard = self.permits.guard(identity, terms, ());
-                into_permit(self.decision(request, true, held), PermitBacking::Local(guard))
+                into_permit(self.decision(request, Ok(held)), PermitBacking::Local(guard))
             }
-            Ok(Err(held)) => into_permit(self.decision(request, false, held), PermitBacking::Nothing),
+            Ok(Err(held)) => into_permit(self.decision(request, Err(held)), PermitBacking::Nothing),
             Err(error) => {
                 let decision = without_store(request.decision_request(), error, self.store.clock.now())?;
                 into_permit(decision, PermitBacking::Nothing)
@@ -172,7 +172,7 @@ impl MemoryBackend {
         self.expire_detached();
         let (held, terms) = (self.permits.count_held(request.limit().identity), request.terms());
         let fits = terms.cost == 0 || held.saturating_add(terms.cost) <= terms.max;
-        self.decision(request, fits, held)
+        self.decision(request, if fits { Ok(held) } else { Err(held) })
     }
 
     /// Acquires concurrency permits after the calls that wait already.
@@ -185,7 +185,7 @@ impl MemoryBackend {
         let waiter = permits.join(identity, request.terms())?;
         loop {
             if let Some(held) = waiter.take_permits() {
-                let decision = self.decision(request, true, permits.count_held(identity));
+                let decision = self.decision(request, Ok(permits.count_held(identity)));
                 return into_permit(decision, PermitBacking::Local(held));
             }
             if waiter.query_requested() {
@@ -202,7 +202,7 @@ impl MemoryBackend {
                     // The current occupancy: this waiter may never have been first, and the free
                     // permits belong to earlier waiters.
                     let request = request.under(waiter.wanted())?;
-                    let denied = self.decision(&request, false, permits.count_held(identity));
+                    let denied = self.decision(&request, Err(permits.count_held(identity)));
                     return Err(wait.timed_out(Some(Box::new(denied))));
                 }
             }
@@ -228,9 +228,11 @@ impl MemoryBackend {
         self.store.clock.sleep(now, expires_at.since(now)).await;
     }
 
-    /// The decision about concurrency permits, of which `held` are held afterwards.
-    fn decision(&self, request: &ConcurrencyRequest<'_>, fits: bool, held: u64) -> Decision {
+    /// Returns the decision about concurrency permits: the number that is held afterwards, as an
+    /// error if the request does not fit.
+    fn decision(&self, request: &ConcurrencyRequest<'_>, held: Result<u64, u64>) -> Decision {
         let terms = request.terms();
+        let (fits, Ok(held) | Err(held)) = (held.is_ok(), held);
         let lease = u64::from(terms.lease_ms) * 1_000;
         let reset_after = if held == 0 { 0 } else { lease };
         let outcome = StepOutcome {

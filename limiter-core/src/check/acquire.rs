@@ -134,9 +134,9 @@ impl<'a, P> Acquire<'a, P> {
 
     /// Rejects the call at once if its permit is due after its timeout, even though permits might
     /// be refunded before.
-    pub(crate) fn rejecting_early(self, rejects_early: bool) -> Self {
+    pub(crate) fn rejecting_early(self) -> Self {
         Self {
-            rejects_early,
+            rejects_early: true,
             ..self
         }
     }

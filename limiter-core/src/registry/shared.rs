@@ -125,7 +125,10 @@ impl SharedRegistry {
         (self.0.check_open)()?;
         #[cfg(all(feature = "registry", feature = "redis"))]
         if let Some(redis) = &self.0.redis {
-            let synced = redis.sync(self.active(name).is_some()).await;
+            let synced = match self.active(name) {
+                Some(_) => redis.sync_briefly().await,
+                None => redis.sync().await,
+            };
             return match (self.active(name), synced) {
                 (Some(entry), _) => Ok(Some(entry)),
                 (None, synced) => synced.map(|()| None),

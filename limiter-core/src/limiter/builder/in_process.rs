@@ -137,7 +137,8 @@ impl InProcessBuilder {
                 None
             }),
         };
-        let store = MemoryStore::new(self.clock.clone(), self.max_keys).evicting(self.evicts);
+        let store = MemoryStore::new(self.clock.clone(), self.max_keys);
+        let store = if self.evicts { store.evicting() } else { store };
         let backend = MemoryBackend::new(store, self.settings.max_waiting);
         Limiter::new(Backend::Memory(backend), self.clock, self.settings)
             .with_enforcement(self.enforcement, of_environment)

@@ -323,12 +323,11 @@ fn usage_reporter(
     clock: &Clock,
     names: &PolicyLookup,
 ) -> Option<UsageReporter> {
-    let has_keys = match usage {
+    let recorder = match usage {
         UsageReporting::Off => return None,
-        UsageReporting::Counts => false,
-        UsageReporting::CountsAndDeniedKeys => true,
+        UsageReporting::Counts => UsageRecorder::new(clock.clone()),
+        UsageReporting::CountsAndDeniedKeys => UsageRecorder::new(clock.clone()).with_denied_keys(),
     };
-    let recorder = UsageRecorder::new(has_keys, clock.clone());
     let app = names.app.as_deref().unwrap_or_default();
     #[cfg(feature = "registry")]
     let revision = {

@@ -13,7 +13,7 @@ use crate::support::clock::{Clock, ManualClock};
 use crate::{Limiter, Rejection};
 
 fn evicting(clock: &ManualClock, max_keys: usize) -> MemoryStore {
-    MemoryStore::new(Clock::Manual(clock.clone()), max_keys).evicting(true)
+    MemoryStore::new(Clock::Manual(clock.clone()), max_keys).evicting()
 }
 
 fn bucket(name: &str, rate: &str) -> Policy {
@@ -249,7 +249,7 @@ fn decision_does_not_evict_its_own_keys() {
 
 #[test]
 fn threads_never_exceed_bound() {
-    let store = Arc::new(MemoryStore::new(Clock::System, 64).evicting(true));
+    let store = Arc::new(MemoryStore::new(Clock::System, 64).evicting());
     let policy = bucket("p", "1/h");
     std::thread::scope(|scope| {
         for thread in 0..4 {

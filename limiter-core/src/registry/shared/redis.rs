@@ -70,17 +70,20 @@ impl RedisEdits {
         }
     }
 
-    /// Reads Redis. The time limit is short if a known entry can serve instead.
-    pub(super) async fn sync(&self, is_known: bool) -> Result<(), Rejection> {
+    /// Reads Redis.
+    pub(super) async fn sync(&self) -> Result<(), Rejection> {
+        self.sync_within(RegistryStore::TIMEOUT).await
+    }
+
+    /// Reads Redis within a short time, for a caller with a known entry.
+    pub(super) async fn sync_briefly(&self) -> Result<(), Rejection> {
+        self.sync_within(RegistryStore::BRIEFLY).await
+    }
+
+    async fn sync_within(&self, timeout: Duration) -> Result<(), Rejection> {
         self.follow();
-        let patience = match is_known {
-            true => RegistryStore::BRIEFLY,
-            false => RegistryStore::TIMEOUT,
-        };
-        self.registry
-            .poll(patience)
-            .await
-            .map_err(|error| rejection(error, "read"))
+        let polled = self.registry.poll(timeout).await;
+        polled.map_err(|error| rejection(error, "read"))
     }
 
     /// Reads Redis once for an unknown name, unless it was read less than [`MIN_READ_INTERVAL`]
