@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use http::Request;
 use limiter_core::__private::{
-    OneOrMany, Passage, Reporter, ResolvedPolicies, admit_waiting, after_try, named, never_waits,
+    LayerWait, OneOrMany, Passage, Reporter, ResolvedPolicies, admit_waiting, after_try, named, never_waits,
     try_acquire, try_decide, try_pass, unlimited,
 };
 use limiter_core::future::Check;
@@ -265,8 +265,10 @@ impl LayerConfig {
             Ok(Resolution::Nothing(decision)) => return Ok((decision, None)),
             Err(rejection) => return Err(self.log_rejection(Err(rejection))),
         };
-        let expects_refunds = self.settle().is_some();
-        let waits = self.wait().map(|wait| wait.for_request(expects_refunds));
+        let waits = self.wait().map(|wait| LayerWait {
+            expects_refunds: self.settle().is_some(),
+            ..wait.for_request()
+        });
         let check = self.check_all(&resolved);
         let is_tried = waits.is_none() && resolved.iter().all(|resolved| never_waits(&resolved.policy));
         let first = match is_tried {

@@ -32,12 +32,12 @@ impl WaitConfig {
         self.wait_limit = Arc::new(WaitLimit::new(requests));
     }
 
-    /// How a request waits, in a layer whose requests may refund permits.
-    pub(crate) fn for_request(&self, expects_refunds: bool) -> LayerWait<'_> {
+    /// How a request waits, in a layer whose requests refund no permits.
+    pub(crate) fn for_request(&self) -> LayerWait<'_> {
         LayerWait {
             timeout: self.timeout,
             wait_limit: &self.wait_limit,
-            expects_refunds,
+            expects_refunds: false,
         }
     }
 }
