@@ -10,7 +10,7 @@
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{Expr, ExprLit, Ident, Lit, Member};
+use syn::{Expr, ExprLit, Ident, Lit, Member, Receiver};
 
 use crate::argument_parser::Args;
 use crate::argument_table::ArgumentName;
@@ -37,7 +37,11 @@ enum Callee {
 
 impl Fallback {
     /// The fallback of one attribute, if it has one.
-    pub(crate) fn read(args: &mut Args, has_self: bool, diagnostics: &mut Diagnostics) -> Option<Self> {
+    pub(crate) fn read(
+        args: &mut Args,
+        receiver: Option<&Receiver>,
+        diagnostics: &mut Diagnostics,
+    ) -> Option<Self> {
         let (pass_args, pass_rejection) = (
             args.place(ArgumentName::PassArgs),
             args.place(ArgumentName::PassRejection),
@@ -55,7 +59,7 @@ impl Fallback {
         }
         let expr = args.take_value(ArgumentName::Fallback)?;
         let span = expr.span();
-        let callee = diagnostics.ok(callee(&expr, has_self))?;
+        let callee = diagnostics.ok(callee(&expr, receiver))?;
         Some(Self {
             callee,
             span,
@@ -96,7 +100,7 @@ impl Fallback {
     }
 }
 
-fn callee(expr: &Expr, has_self: bool) -> syn::Result<Callee> {
+fn callee(expr: &Expr, receiver: Option<&Receiver>) -> syn::Result<Callee> {
     let refuse = |message: &str| Err(syn::Error::new(expr.span(), message));
     match peel(expr) {
         Expr::Path(path) if path.path.is_ident("self") => {
@@ -104,7 +108,7 @@ fn callee(expr: &Expr, has_self: bool) -> syn::Result<Callee> {
         }
         path @ Expr::Path(_) => Ok(Callee::Path(path.clone())),
         Expr::Field(field) if starts_with_self(&field.base) => match &field.member {
-            Member::Named(_) if !has_self => {
+            Member::Named(_) if receiver.is_none() => {
                 refuse("there is no `self` here: name a function, such as `fallback = on_limited`")
             }
             Member::Named(method) => Ok(Callee::Method {

@@ -63,9 +63,20 @@ impl Number {
         }
     }
 
-    /// Parses the number of the argument `word`. `example` is shown in errors; `whole` rejects
-    /// decimals.
-    pub(crate) fn read(expr: Expr, word: &str, example: &str, whole: bool) -> syn::Result<Self> {
+    /// Parses the whole number of the argument `word`. `example` is shown in errors.
+    pub(crate) fn read_whole(expr: Expr, word: &str, example: &str) -> syn::Result<Self> {
+        let span = expr.span();
+        match Self::read(expr, word, example)? {
+            Self::Literal(thousandths) if thousandths % 1_000 != 0 => {
+                let message = format!("`{word}` is a whole number of calls, such as `{example}`");
+                Err(syn::Error::new(span, message))
+            }
+            number => Ok(number),
+        }
+    }
+
+    /// Parses the number of the argument `word`. `example` is shown in errors.
+    pub(crate) fn read(expr: Expr, word: &str, example: &str) -> syn::Result<Self> {
         let refuse = |message: String| Err(syn::Error::new(expr.span(), message));
         let is_sum = matches!(peel(&expr), Expr::Binary(_));
         let folded = folded(&expr).filter(|_| is_sum);
@@ -114,9 +125,6 @@ impl Number {
                     .to_owned(),
             ),
             0 => refuse(format!("`{word}` is more than zero, such as `{example}`: 0 would reject every call")),
-            _ if whole && thousandths % 1_000 != 0 => {
-                refuse(format!("`{word}` is a whole number of calls, such as `{example}`"))
-            }
             thousandths => Ok(Self::Literal(thousandths)),
         }
     }

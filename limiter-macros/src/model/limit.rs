@@ -61,10 +61,13 @@ impl Scope<'_> {
             true => (named(args, diagnostics), true),
             false => self.name(args, group.as_ref(), of_block, diagnostics),
         };
-        let whole = matches!(args.kind, AttributeKind::Window | AttributeKind::Concurrency);
+        let read_need = match args.kind {
+            AttributeKind::Window | AttributeKind::Concurrency => Number::read_whole,
+            _ => Number::read,
+        };
         let need = args
             .take_value(ArgumentName::Need)
-            .map(|expr| Number::read(expr, "need", "need = 2", whole));
+            .map(|expr| read_need(expr, "need", "need = 2"));
         let need = need.map(|need| diagnostics.ok(need));
         let algorithm = match is_named {
             true => Some(Algorithm::Named {
@@ -81,7 +84,7 @@ impl Scope<'_> {
         let lease = args
             .take_value(ArgumentName::Lease)
             .and_then(|expr| lease(args.kind, expr, diagnostics));
-        let fallback = Fallback::read(args, self.func.sig.receiver().is_some(), diagnostics);
+        let fallback = Fallback::read(args, self.func.sig.receiver(), diagnostics);
         let count_if = args
             .take_value(ArgumentName::CountIf)
             .and_then(|expr| count_if(expr, diagnostics));

@@ -109,7 +109,7 @@ fn paced(args: &Args, diagnostics: &mut Diagnostics) -> Option<bool> {
 
 fn bounded_capacity(expr: Expr, diagnostics: &mut Diagnostics) -> Option<Number> {
     let span = expr.span();
-    let capacity = diagnostics.ok(Number::read(expr, "capacity", "capacity = 20", false))?;
+    let capacity = diagnostics.ok(Number::read(expr, "capacity", "capacity = 20"))?;
     if matches!(capacity, Number::Literal(thousandths) if thousandths > MAX_CAPACITY) {
         let max = literal::permits(&MAX_CAPACITY);
         diagnostics.at(span, format!("`capacity` is at most {max}"));
@@ -120,7 +120,7 @@ fn bounded_capacity(expr: Expr, diagnostics: &mut Diagnostics) -> Option<Number>
 
 fn max_in_flight(expr: Expr, diagnostics: &mut Diagnostics) -> Option<Number> {
     let span = expr.span();
-    let max = diagnostics.ok(Number::read(expr, "max", "max = 4", true))?;
+    let max = diagnostics.ok(Number::read_whole(expr, "max", "max = 4"))?;
     if matches!(max, Number::Literal(thousandths) if thousandths / 1_000 > MAX_IN_FLIGHT) {
         diagnostics.at(
             span,
@@ -142,7 +142,7 @@ fn rate(expr: Expr, args: &mut Args, diagnostics: &mut Diagnostics) -> Option<Ra
         }
         return diagnostics.ok(RateText::read(text)).map(Rate::Text);
     }
-    let amount = diagnostics.ok(Number::read(expr, "rate", "rate = 10", false));
+    let amount = diagnostics.ok(Number::read(expr, "rate", "rate = 10"));
     let period = match (per, amount.as_ref()) {
         (Some(period), _) => period,
         (None, Some(Number::Computed(expr))) => return Some(Rate::Computed(expr.clone())),

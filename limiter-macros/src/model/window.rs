@@ -49,7 +49,7 @@ pub(super) fn algorithm(args: &mut Args, diagnostics: &mut Diagnostics) -> Optio
         .map(|expr| kind(&expr, diagnostics));
     let limit = args.require(ArgumentName::Limit, diagnostics).map(|expr| {
         let span = expr.span();
-        let limit = diagnostics.ok(Number::read(expr, "limit", "limit = 5", true));
+        let limit = diagnostics.ok(Number::read_whole(expr, "limit", "limit = 5"));
         (limit, span)
     });
     let window = args.require(ArgumentName::Window, diagnostics).map(|expr| {
