@@ -71,7 +71,7 @@ impl ConfiguredRate {
 
     /// Returns an entry with this rate, and with the settings and the end of the old entry.
     fn replacing(&self, name: &str, old: Option<&PolicyEntry>) -> Result<PolicyEntry, ConfigError> {
-        Ok(self.put(old, self.policy(name, self.rate > MAX_EXACT)?))
+        Ok(self.put(old, self.policy(name, MAX_EXACT)?))
     }
 
     /// Returns an entry for a name without one. The usage under an ended entry still counts.
@@ -99,15 +99,15 @@ impl ConfiguredRate {
         let Some(entry) = old else {
             return self.create(name, found);
         };
-        let is_counted = match entry.policy().algorithm_name() {
-            "sliding_window" => self.rate > MAX_EXACT_UPDATED,
-            "counter_window" => true,
+        let max_exact = match entry.policy().algorithm_name() {
+            "sliding_window" => MAX_EXACT_UPDATED,
+            "counter_window" => 0,
             _ => {
                 let expected = "a sliding window or a counter window: its rate can be updated";
                 return Err(invalid("policy", entry.policy(), expected));
             }
         };
-        Ok(self.put(old, self.policy(name, is_counted)?))
+        Ok(self.put(old, self.policy(name, max_exact)?))
     }
 
     fn put(&self, old: Option<&PolicyEntry>, policy: Policy) -> PolicyEntry {
@@ -125,8 +125,10 @@ impl ConfiguredRate {
         entry.with_rate_type(self.rate_type)
     }
 
-    fn policy(&self, name: &str, is_counted: bool) -> Result<Policy, ConfigError> {
-        let policy = if is_counted {
+    /// Returns a policy with a sliding window up to the rate `max_exact`, and with a counter window
+    /// above it.
+    fn policy(&self, name: &str, max_exact: u64) -> Result<Policy, ConfigError> {
+        let policy = if self.rate > max_exact {
             Policy::counter_window(name)
                 .limit(self.rate)
                 .window(self.interval)
