@@ -84,6 +84,7 @@ pub(crate) static TOKEN_LEASE: Script = Script::new(concat!(
     include_str!("script/lua/clock.lua"),
     include_str!("script/lua/arithmetic.lua"),
     include_str!("script/lua/leased_level.lua"),
+    include_str!("script/lua/lease_report.lua"),
     include_str!("script/lua/sliding_window.lua"),
     include_str!("script/lua/counted_windows.lua"),
     include_str!("script/lua/token_lease.lua"),
@@ -133,6 +134,7 @@ pub(crate) static HOLDER_LEASE: Script = Script::new(concat!(
     include_str!("script/lua/clock.lua"),
     include_str!("script/lua/arithmetic.lua"),
     include_str!("script/lua/leased_level.lua"),
+    include_str!("script/lua/lease_report.lua"),
     include_str!("script/lua/holder_lease.lua"),
 ));
 

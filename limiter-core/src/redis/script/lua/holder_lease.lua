@@ -64,23 +64,7 @@ if operation == 1 and epoch == expected then
 
   -- The spent part of the lease counts as used, and the rest returns.
   local reported = min(spent, leased)
-  local returned = leased - reported
-  local ago = (account.number - number) % 4294967296
-  local granted = ago == 0 and 'current' or ago == 1 and 'previous'
-  local changed = false
-  if granted then
-    returned = min(returned, account[granted])
-    local counted = min(reported, account[granted] - returned)
-    account[granted] = account[granted] - returned - counted
-    account.amount = account.amount + (algorithm == TOKEN_BUCKET and returned or counted)
-    refill(limit, account, 0, account.remainder)
-    local rate_of = granted == 'current' and 'steady' or 'steady_before'
-    account[rate_of] = max(0, account[rate_of] - recorded_steady)
-    changed = returned + counted > 0
-    if changed then
-      shorten_life(limit, returned)
-    end
-  end
+  local changed = apply_report(limit, reported, leased - reported, number, recorded_steady)
   local charged = min(spent - reported, chargeable())
   charge_account(limit, charged)
 

@@ -228,18 +228,6 @@ local function settle_account(meter, taken, times, changed, may_repair)
   return reset, max(0, account.keep_until - now)
 end
 
--- Shortens the life of an account after a report: no later end of the lease delays the refill, and
--- returned permits delay it under no policy version.
-local function shorten_life(meter, returned)
-  local account = meter.account
-  local idle_at = now + time_until(meter, account)
-  local keep_until = idle_at
-  if meter.others then
-    keep_until = max(idle_at, account.keep_until - time_for(meter.rate, meter.per, returned, 0))
-  end
-  account.keep_until, meter.others = keep_until, keep_until > idle_at
-end
-
 local function charge_account(meter, cost)
   local account = meter.account
   account.amount = account.amount + (meter.algorithm == TOKEN_BUCKET and -cost or cost)

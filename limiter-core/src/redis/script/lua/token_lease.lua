@@ -62,26 +62,6 @@ local function force_charge_level(meter, amount)
   return charged
 end
 
--- Applies a usage report of a lease. Returns whether it changed the account.
-local function apply_report(meter, spent, returned, number)
-  local account = meter.account
-  local ago = (account.number - number) % 4294967296
-  local granted = ago == 0 and 'current' or ago == 1 and 'previous'
-  if not granted then
-    return false
-  end
-  returned = min(returned, account[granted])
-  spent = min(spent, account[granted] - returned)
-  account[granted] = account[granted] - returned - spent
-  account.amount = account.amount + (meter.algorithm == TOKEN_BUCKET and returned or spent)
-  refill(meter, account, 0, account.remainder)
-  if returned + spent == 0 then
-    return false
-  end
-  shorten_life(meter, returned)
-  return true
-end
-
 -- Leases whole permits, at most half of the remaining ones: the rest is for direct calls and other
 -- holders.
 local function lend(meter, want, epoch)
@@ -315,7 +295,7 @@ else
     elseif operation ~= LEND then
       taken = force_charge_level(limit, cost)
     else
-      changed = apply_report(limit, spent, returned, number)
+      changed = apply_report(limit, spent, returned, number, 0)
       if shortfall(limit, limit.account, cost) == 0 or cost == 0 then
         charge_account(limit, cost)
         granted = lend(limit, want, epoch)
