@@ -4,14 +4,18 @@
     reason = "a test ends that way"
 )]
 
+use std::task::Poll;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use limiter_core::{Key, Limiter, ManualClock, Policy, Rejection, Timestamp};
 use proptest::prelude::*;
 
 use super::pause;
+use crate::outbound::OutboundLayer;
+use crate::outbound::peer_limits::{PeerLimits, PolicySource};
 
 /// The time of this process: 2023-11-14 22:13:20 UTC.
 const NOW: u64 = 1_700_000_000;
@@ -339,23 +343,45 @@ fn value() -> impl Strategy<Value = Vec<u8>> {
     let written = prop::collection::vec(words, 0..5).prop_map(|words| words.concat().into_bytes());
     let messages =
         prop::collection::vec(any::<u8>(), 0..60).prop_map(|bytes| STANDARD.encode(bytes).into_bytes());
-    prop_oneof![written, messages, prop::collection::vec(any::<u8>(), 0..40)]
+    let numbers = prop_oneof![Just(0), any::<u32>()].prop_map(|number| number.to_string().into_bytes());
+    let bytes = prop::collection::vec(any::<u8>(), 0..40);
+    prop_oneof![written, messages, numbers, bytes]
+}
+
+/// Limits of a peer whose requests do not wait, at [`NOW`].
+fn peer_limits() -> PeerLimits {
+    let clock = ManualClock::starting_at(Timestamp::from_micros(NOW * 1_000_000));
+    let policy = Policy::token_bucket("p").capacity(1).rate(1).build().unwrap();
+    let limiter = Limiter::in_process().clock(&clock).build();
+    let policy = PolicySource::Given(policy);
+    PeerLimits::new(limiter, policy, OutboundLayer::DEFAULT_MAX_PAUSE)
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn arbitrary_fields_yield_a_bounded_pause_or_none(
-        status in 100_u16..1_000,
+    fn arbitrary_fields_yield_bounded_pause_or_none(
+        status in prop_oneof![Just(429), 100_u16..1_000],
         arbitrary_fields in prop::collection::vec((prop::sample::select(FIELDS.to_vec()), value()), 0..8),
     ) {
         let field = |(name, value): (&'static str, Vec<u8>)| {
             Some((HeaderName::from_static(name), HeaderValue::from_bytes(&value).ok()?))
         };
-        let headers: HeaderMap = arbitrary_fields.into_iter().filter_map(field).collect();
-        let parsed_pause = pause(StatusCode::from_u16(status).unwrap(), &headers, &own_time);
+        let mut response = Response::new(());
+        *response.status_mut() = StatusCode::from_u16(status).unwrap();
+        *response.headers_mut() = arbitrary_fields.into_iter().filter_map(field).collect();
+        let parsed_pause = pause(response.status(), response.headers(), &own_time);
         prop_assert_ne!(parsed_pause, Some(Duration::ZERO));
+
+        let (peer, key) = (peer_limits(), Key::from("k"));
+        peer.observe_response(&key, &response);
+        let layer_pause = match peer.try_decide(&key, || None) {
+            Poll::Ready(Err(Rejection::Paused { retry_after })) => Some(retry_after),
+            _ => None,
+        };
+        prop_assert_eq!(layer_pause.is_some(), parsed_pause.is_some());
+        prop_assert!(layer_pause <= Some(OutboundLayer::DEFAULT_MAX_PAUSE));
     }
 
     #[test]
