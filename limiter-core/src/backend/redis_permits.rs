@@ -63,12 +63,11 @@ impl RedisBackend {
             Ok(acquired) => {
                 self.record_entry(request, started);
                 return Ok(match acquired {
-                    AcquireOutcome::Admitted(held, occupancy) => (
-                        decision_from_occupancy(request, &occupancy, terms, true),
-                        Some(held),
-                    ),
+                    AcquireOutcome::Admitted(held, occupancy) => {
+                        (decision_from_occupancy(request, terms, Ok(occupancy)), Some(held))
+                    }
                     AcquireOutcome::Denied(occupancy) => {
-                        (decision_from_occupancy(request, &occupancy, terms, false), None)
+                        (decision_from_occupancy(request, terms, Err(occupancy)), None)
                     }
                 });
             }
@@ -143,7 +142,8 @@ impl RedisBackend {
         match self.permit_leases.peek(limit, deadline).await {
             Ok(occupancy) => {
                 let fits = terms.cost == 0 || occupancy.held.saturating_add(terms.cost) <= terms.max;
-                Ok(decision_from_occupancy(request, &occupancy, terms, fits))
+                let occupancy = if fits { Ok(occupancy) } else { Err(occupancy) };
+                Ok(decision_from_occupancy(request, terms, occupancy))
             }
             Err(error) => without_store(request, error, self.clock.now()),
         }
@@ -156,12 +156,14 @@ impl RedisBackend {
     }
 }
 
+/// Returns the decision about concurrency permits: the occupancy of their key afterwards, as an
+/// error if the request does not fit.
 pub(super) fn decision_from_occupancy(
     request: &DecisionRequest<'_>,
-    occupancy: &Occupancy,
     terms: PermitTerms,
-    fits: bool,
+    occupancy: Result<Occupancy, Occupancy>,
 ) -> Decision {
+    let (fits, Ok(occupancy) | Err(occupancy)) = (occupancy.is_ok(), occupancy);
     let outcome = StepOutcome {
         fits,
         remaining: terms.max.saturating_sub(occupancy.held),

@@ -91,7 +91,8 @@ impl RedisBackend {
             Ok((occupancy, flag)) => {
                 uncertain.permit = None;
                 self.record_entry(request, started);
-                let decision = decision_from_occupancy(request, &occupancy, terms, flag == 1);
+                let occupancy = if flag == 1 { Ok(occupancy) } else { Err(occupancy) };
+                let decision = decision_from_occupancy(request, terms, occupancy);
                 into_permit(decision, PermitBacking::Detached)
             }
             Err(error) => {
