@@ -356,30 +356,6 @@ async fn waiter_cancelled_during_query_holds_no_permit() {
     await_remaining(&limits, &policy, 2).await;
 }
 
-/// The runtime ends while the only lease is being renewed.
-#[test]
-fn release_succeeds_after_end_of_renewing_runtime() {
-    let (server, clock) = (RedisServer::start(), ManualClock::new());
-    let builder = Limiter::redis(server.url()).namespace(namespace());
-    let limits = builder.clock(&clock).build().unwrap();
-    let policy = policy(1, secs(9));
-    let permit = on_separate_runtime(async {
-        let permit = limits.acquire_concurrency(&policy, KEY).await.unwrap();
-        server.pause();
-        clock.advance(secs(5));
-        // The task sends the renewal.
-        for _ in 0..100 {
-            tokio::task::yield_now().await;
-        }
-        permit
-    });
-    server.resume();
-    on_separate_runtime(async {
-        permit.release().await.unwrap();
-        assert_eq!(remaining(&limits, &policy).await, 1);
-    });
-}
-
 #[test]
 fn permit_outlives_runtime_of_acquisition() {
     let server = RedisServer::start();

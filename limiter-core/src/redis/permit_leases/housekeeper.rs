@@ -8,9 +8,9 @@
 //! number of its task.
 //!
 //! Invariants: a task that another one has replaced starts no calls, a call that was started
-//! reports its end unless its runtime ends, and the timeout of a renewal
-//! is at most a sixth of the lease, so that a failed renewal is repeated before the lease ends.
-//! Tests: `tests/concurrency.rs`, `tests/concurrency/outages.rs`.
+//! reports its end unless its runtime ends, and the timeout of a renewal is at most a sixth of the
+//! lease, so that a failed renewal is repeated before the lease ends.
+//! Tests: below, `tests/concurrency.rs`, `tests/concurrency/outages.rs`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -150,3 +150,6 @@ async fn release(owner: &PermitLeases, releases: Vec<Release>) {
     }
     owner.settled.notify_waiters();
 }
+
+#[cfg(test)]
+mod tests;

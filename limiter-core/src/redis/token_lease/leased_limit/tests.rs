@@ -16,10 +16,15 @@ use crate::units::MAX_EXACT;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) fn store(clock: &ManualClock) -> RedisStore {
+    store_on(RedisServer::shared(), clock)
+}
+
+/// A store with a namespace of its own.
+pub(crate) fn store_on(server: &RedisServer, clock: &ManualClock) -> RedisStore {
     static COUNT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
     let number = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let deployment = Deployment {
-        topology: Topology::Standalone(RedisServer::shared().url().into()),
+        topology: Topology::Standalone(server.url().into()),
         certificates: Certificates::default(),
         node: NodeSettings {
             connections: 1,
