@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use limiter_core::{Key, LimitRequest, Policy, Timestamp};
+use limiter_core::lease::LeaseReport;
+use limiter_core::{Key, LimitRequest, Limiter, Policy, Timestamp};
 use limiter_testing::RedisServer;
 
-use crate::support::{KEY, bucket, funnel, millis, namespace, one_of_each, only, window};
+use crate::support::{KEY, PATIENT, bucket, funnel, millis, namespace, one_of_each, only, secs, window};
 use crate::{changes, expiry, get, limiter, name, names, time};
 
 /// Never before the hint that was given, and at most a second after it, or a sixteenth of the
@@ -45,8 +46,50 @@ async fn keys_expire_when_state_equals_absence() {
     }
 }
 
-/// Charges of one and of several limits, refunds, forced charges, conversions, and two versions of
-/// a policy, while time passes.
+/// The leases of one key: of a process, and of a named holder.
+struct KeyLeases<'a> {
+    server: &'a RedisServer,
+    limits: &'a Limiter,
+    key: &'a str,
+    /// The process that leases tokens.
+    process: Option<Limiter>,
+}
+
+impl KeyLeases<'_> {
+    /// Leases tokens, or spends one and returns the others.
+    async fn lease_or_return(&mut self, policy: &Policy, cost: u32) {
+        let is_held = self.process.is_some();
+        let process = self.process.take().unwrap_or_else(|| limiter(self.server, "ns"));
+        let _ = process.check(policy, self.key).cost(cost).await.unwrap();
+        if is_held {
+            process.shutdown(PATIENT).await;
+        } else {
+            self.process = Some(process);
+        }
+    }
+
+    /// Reports a part of the holder's lease as spent, and leases again.
+    async fn renew(&self, policy: &Policy, random: &mut fastrand::Rng) {
+        let call = || {
+            self.limits
+                .token_lease(policy, self.key, "holder")
+                .lifetime(secs(120))
+        };
+        let lease = call().read().await.unwrap();
+        let report = LeaseReport::default().spent(random.u64(0..lease.permits().whole() + 3));
+        let report = match random.u32(..3) {
+            0 => report,
+            1 => report.wanted(random.u32(1..60)),
+            _ => report
+                .held(random.u32(1..20))
+                .steady_millionths(random.u32(1..500_000)),
+        };
+        call().renew(&lease, report).await.unwrap();
+    }
+}
+
+/// Charges of one and of several limits, refunds, forced charges, conversions, leases and their
+/// reports, and two versions of a policy, while time passes.
 #[tokio::test]
 async fn levels_expire_within_sixteenth_of_lifetime_after_absence() {
     let seed = fastrand::u64(..);
@@ -54,24 +97,39 @@ async fn levels_expire_within_sixteenth_of_lifetime_after_absence() {
     let server = RedisServer::builder().movable_clock().start();
     let limits = limiter(&server, "ns");
     let other = bucket("other", 1_000_000, 1_000);
-    for round in 0..6 {
-        let versions = match round % 2 {
-            0 => [bucket("p", 1_000, "1/10s"), bucket("p", 900, "1/7s")],
-            _ => [funnel("p", 1_000, "1/10s"), funnel("p", 900, "1/7s")],
+    let mut ahead = 0;
+    for round in 0..10 {
+        let is_only_version = round > 5;
+        let (shape, prefix) = match round % 2 {
+            0 => (Policy::token_bucket("p"), "tb"),
+            _ => (Policy::funnel("p"), "fn"),
         };
+        let shape = shape.deadline(PATIENT);
+        let first = shape.clone().capacity(1_000).rate("1/10s");
+        let leased = first.clone().lease("5m").build().unwrap();
+        let first = first.build().unwrap();
+        let second = shape.capacity(900).rate("1/7s").build().unwrap();
+        let second = if is_only_version { first.clone() } else { second };
+        let versions = [first, second];
         let key = format!("key{round}");
-        let name = format!("ns|{}|p|{{{key}}}", ["tb", "fn"][round % 2]);
-        let (mut ahead, mut previous, mut set_at) = (0, 0, 0);
+        let name = format!("ns|{prefix}|p|{{{key}}}");
+        let mut leases = KeyLeases {
+            server: &server,
+            limits: &limits,
+            key: &key,
+            process: None,
+        };
+        let (mut previous, mut set_at) = (0, 0);
         for turn in 0..120 {
             let policy = &versions[usize::from(random.u32(..10) == 0)];
-            match random.u32(..10) {
+            match random.u32(..14) {
                 0 => limits.refund(policy, &*key).cost(random.u32(1..4)).await.unwrap(),
                 1 => limits
                     .charge(policy, &*key)
                     .cost(random.u32(1..30))
                     .await
                     .unwrap(),
-                2 if turn % 30 > 20 => {
+                2 if turn % 30 > 20 && !is_only_version => {
                     // Converts the stored usage by a compare-and-set.
                     let converted = versions[1]
                         .clone()
@@ -82,12 +140,19 @@ async fn levels_expire_within_sixteenth_of_lifetime_after_absence() {
                     let both = [(policy, &*key), (&other, &*key)];
                     let _ = limits.check_all(both).await.unwrap();
                 }
+                4 | 5 => leases.lease_or_return(&leased, random.u32(1..5)).await,
+                6 | 7 => leases.renew(policy, &mut random).await,
                 _ => {
                     let _ = limits.check(policy, &*key).cost(random.u32(1..9)).await.unwrap();
                 }
             }
             let idle = limits.peek(policy, &*key).await.unwrap();
-            let absent_at = idle.decided_at().after(only(&idle).expires_after()).as_micros();
+            // Under the only version of a policy, a state without usage equals absence.
+            let absent_after = match is_only_version {
+                true => only(&idle).reset_after(),
+                false => only(&idle).expires_after(),
+            };
+            let absent_at = idle.decided_at().after(absent_after).as_micros();
             if server.command(&["EXISTS", &name]).integer() == 0 {
                 assert_eq!(only(&idle).expires_after(), Duration::ZERO, "{seed}: {turn}");
                 continue;
