@@ -5,7 +5,7 @@
 //! accepts a fixed number, for the fast step.
 //!
 //! Invariants: no two decisions wait for each other, and by the system clock no decision is dated
-//! before an earlier one in its shards. Tests: `memory/model.rs` under very many schedules,
+//! before an earlier one in its shards. Tests: `memory/model.rs` (model check),
 //! `memory/tests.rs`.
 
 use smallvec::SmallVec;

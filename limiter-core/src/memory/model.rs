@@ -1,5 +1,5 @@
-//! Under very many schedules: decisions on several keys never wait for each other, and none is half
-//! made.
+//! Model check in 600 random schedules: decisions on several keys never wait for each other, and
+//! each is atomic.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -11,7 +11,7 @@
 //! does not wait for a slot, since waiting would not make it larger.
 //!
 //! Invariant: every waiting caller receives a reply or an error. Tests: `tests.rs`, and `model.rs`
-//! under every schedule.
+//! (model check).
 
 pub(crate) mod queue;
 mod run;

@@ -2,10 +2,10 @@
 //!
 //! `cargo xtask model` compiles the crate's own tests with `cfg(shuttle)`; each lock and each
 //! atomic access is then a point at which the checker may switch threads, and the tests named
-//! `model` run under all schedules, or very many. Shuttle is used instead of loom: mutexes guard
-//! all shared data, so weak memory orders, which loom would explore too, change nothing; shuttle
-//! runs futures and Tokio's channels unchanged; and no dependency changes under `cfg(shuttle)`,
-//! whereas `cfg(loom)` removes Tokio's network.
+//! `model` run many schedules, depth first or random. Shuttle is used instead of loom: mutexes
+//! guard all shared data, so weak memory orders, which loom would explore too, change nothing;
+//! shuttle runs futures and Tokio's channels unchanged; and no dependency changes under
+//! `cfg(shuttle)`, whereas `cfg(loom)` removes Tokio's network.
 
 #[cfg(not(all(test, shuttle)))]
 mod spin_lock;

@@ -16,7 +16,7 @@
 //!
 //! Invariants: at most one probe is in flight, an idle client does not probe, and a server that is
 //! reachable again is used within 300 ms plus the time to connect. Tests: `tests.rs`,
-//! `tests/slow_server.rs`, and `model.rs` under every schedule.
+//! `tests/slow_server.rs`, and `model.rs` (model check).
 
 use std::fmt;
 use std::sync::Arc;

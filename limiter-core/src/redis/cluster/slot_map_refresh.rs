@@ -4,7 +4,7 @@
 //! it has a minimum interval from start to start, and its end is a result that the waiters receive.
 //!
 //! Invariants: at most one live refresh at a time, and each waiter receives a result, also when the
-//! runtime of the refresh ends. Tests: below, and `model.rs` under every schedule.
+//! runtime of the refresh ends. Tests: below, and `model.rs` (model check).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,4 +1,7 @@
-//! In every schedule, a removed denial denies no call, even if its reply arrives late.
+//! Model check: a removed denial denies no call, even if its reply arrives late.
+//!
+//! Schedules: all of one caller; the first 4,000 of two callers, depth first, and 1,000 random ones
+//! of four.
 
 use std::sync::Arc;
 

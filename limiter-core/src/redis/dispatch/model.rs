@@ -1,4 +1,7 @@
-//! Under every schedule: every waiter gets a reply from the holder of a slot, and no state remains.
+//! Model check: every waiter gets a reply from the holder of a slot, and no state remains.
+//!
+//! Schedules, each with and without a dropped batch: the first 20,000 of two callers, depth first,
+//! and 2,000 random ones of five callers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

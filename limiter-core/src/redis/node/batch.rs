@@ -9,7 +9,7 @@
 //! Invariants: nothing is sent for callers that left before. A call is sent again only after a
 //! reply that proves that nothing was executed. Each caller receives one reply or error.
 //!
-//! Tests: `dispatch/tests.rs`, `tests/dispatcher.rs`, and `dispatch/model.rs` under every schedule.
+//! Tests: `dispatch/tests.rs`, `tests/dispatcher.rs`, and `dispatch/model.rs` (model check).
 
 mod group;
 

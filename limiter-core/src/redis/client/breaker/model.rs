@@ -1,5 +1,8 @@
-//! Model check of the breaker: at most one probe at a time, one report per opening, and recovery
-//! under every schedule.
+//! Model check of the breaker: at most one probe at a time, one report per opening, and recovery.
+//!
+//! Schedules: all of two calls that probe, and 1,000 random ones of four; for openings, the first
+//! 4,000 of two threads, depth first, and 1,000 random ones of three; for all results, 2,000 random
+//! ones of three threads.
 //!
 //! Tests: `two_calls_never_probe_at_once`, `opening_by_concurrent_calls_is_reported_once`,
 //! `breaker_recovers_from_all_results`, with `cargo xtask model`.
