@@ -251,6 +251,7 @@ on_every_store! {
     refunds:
         refund_is_available_at_once
         refund_returns_at_most_usage
+        refund_above_quota_repays_debt
         refund_of_zero_or_unknown_key_changes_nothing
         full_refund_leaves_no_state
         window_refunds_oldest_permits

@@ -28,11 +28,10 @@ impl Limiter {
     /// In a window, a refund returns the permits that would expire next. The store cannot match a
     /// refund with a charge, so refund an allowed call that had no effect, once, and while its
     /// permit is still in use: a refund after the end of a fixed window reduces the usage of the
-    /// next one. [`reserve`](Self::reserve) tracks this. A refund to a bucket or funnel repays its
-    /// debt first. A window does not store its debt, so a refund after a
-    /// [`charge`](Self::charge) beyond the limit makes permits available at once. If calls are not
-    /// charged, because the
-    /// policy is [`Off`](crate::Enforcement::Off) or the key is on a list, nothing is refunded.
+    /// next one. [`reserve`](Self::reserve) tracks this. A refund repays a debt first. A sliding
+    /// window does not store its debt, so a refund after a [`charge`](Self::charge) beyond the
+    /// limit makes permits available at once. If calls are not charged, because the policy is
+    /// [`Off`](crate::Enforcement::Off) or the key is on a list, nothing is refunded.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -66,8 +65,8 @@ impl Limiter {
     ///
     /// Use it for a cost that is known only afterwards, such as bytes sent. If the charge exceeds
     /// the remaining permits, the limit is in debt: calls are denied until the debt is refilled, as
-    /// [`retry_after`](crate::Decision::retry_after) states. A window stores at most as many
-    /// permits as its limit, so its debt ends after one window.
+    /// [`retry_after`](crate::Decision::retry_after) states. The debt of a window ends after one
+    /// window, that of a counter window after two at most.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
@@ -133,13 +132,18 @@ impl<'a, P: PolicyRef + 'a> IntoFuture for Refund<'a, P> {
                 ResolvedPolicies::Policy(found) => found,
                 ResolvedPolicies::Allowed(_) => return Ok(()),
             };
-            let limit = self.limiter.with_defaults(self.request.resolved(&found));
+            let mut limit = self.limiter.with_defaults(self.request.resolved(&found));
             // Otherwise the refund would reduce the usage of other calls.
             if !self.limiter.charges(&limit) {
                 return Ok(());
             }
             let inner = &self.limiter.inner;
-            let request = DecisionRequest::new([limit.bounded()], Mode::Peek, inner.any_groups)?;
+            // Debts exceed the quota, so a refund may too.
+            let refunded = limit.take_cost();
+            let mut request = DecisionRequest::new([limit], Mode::Peek, inner.any_groups)?;
+            if let Some(limit) = request.limits.first_mut() {
+                limit.cost = used_units(limit.policy, refunded?)?;
+            }
             if request.is_free() {
                 return Ok(());
             }

@@ -4,6 +4,8 @@
 //! A cost above the quota and a cost that the algorithm cannot represent are rejected here. Tests:
 //! `tests/contract/input.rs`.
 
+use std::mem;
+
 use crate::decision::Rejection;
 use crate::error::ConfigError;
 use crate::identity::Identity;
@@ -137,11 +139,8 @@ impl<'a> LimitRequest<'a> {
     }
 
     /// The limit without a cost, and the cost as an amount that was used.
-    pub(crate) fn into_used(self) -> Result<(ValidatedLimit<'a>, Amount), Rejection> {
-        let used = match self.cost {
-            RequestedCost::Thousandths(thousandths) => Amount::from_thousandths(thousandths),
-            RequestedCost::Other(used) => (*used).map_err(|error| error.for_policy(self.policy.name()))?,
-        };
+    pub(crate) fn into_used(mut self) -> Result<(ValidatedLimit<'a>, Amount), Rejection> {
+        let used = self.take_cost()?;
         let key = self.key.bounded();
         let limit = ValidatedLimit {
             identity: identity(self.policy, &key),
@@ -153,14 +152,12 @@ impl<'a> LimitRequest<'a> {
         Ok((limit, used))
     }
 
-    /// Returns the limit with a cost of at most the quota, since the usage is never more.
-    pub(crate) fn bounded(mut self) -> Self {
-        let cost = match self.cost {
+    /// Removes the cost of the limit and returns it as an amount that was used.
+    pub(crate) fn take_cost(&mut self) -> Result<Amount, ConfigError> {
+        match mem::replace(&mut self.cost, RequestedCost::Thousandths(0)) {
             RequestedCost::Thousandths(thousandths) => Ok(Amount::from_thousandths(thousandths)),
-            RequestedCost::Other(cost) => *cost,
-        };
-        self.cost = cost.map(|cost| cost.min(self.policy.quota())).into();
-        self
+            RequestedCost::Other(used) => (*used).map_err(|error| error.for_policy(self.policy.name())),
+        }
     }
 }
 

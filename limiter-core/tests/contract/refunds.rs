@@ -1,8 +1,8 @@
 //! Refunds of unused permits.
 
-use limiter_core::Amount;
+use limiter_core::{Amount, Policy};
 
-use crate::support::{KEY, Subject, bucket, micros, one_of_each, only, secs, wait_of, window};
+use crate::support::{KEY, PATIENT, Subject, bucket, micros, one_of_each, only, secs, wait_of, window};
 
 pub(crate) async fn refund_is_available_at_once(subject: Subject) {
     for policy in one_of_each() {
@@ -22,6 +22,20 @@ pub(crate) async fn refund_returns_at_most_usage(subject: Subject) {
             assert_eq!(subject.remaining(&policy).await, policy.quota(), "{policy}");
         }
         assert_eq!(subject.calls(&policy, 6).await, "PPPPPD", "{policy}");
+    }
+}
+
+/// The usage exceeds the quota by a debt, and a refund of all of it leaves none.
+pub(crate) async fn refund_above_quota_repays_debt(subject: Subject) {
+    let fixed = Policy::fixed_window("fixed").limit(5).window("5s");
+    let counters = Policy::counter_window("counters").limit(5).window("5s");
+    let windows = [fixed.deadline(PATIENT).build(), counters.deadline(PATIENT).build()];
+    let policies = one_of_each().into_iter().chain(windows.map(Result::unwrap));
+    for policy in policies {
+        subject.limits.charge(&policy, KEY).cost(12).await.unwrap();
+        assert!(!subject.call(&policy).await.is_allowed(), "{policy}");
+        subject.limits.refund(&policy, KEY).cost(12).await.unwrap();
+        assert_eq!(subject.remaining(&policy).await, policy.quota(), "{policy}");
     }
 }
 
