@@ -16,7 +16,7 @@ use crate::concurrency::request::ConcurrencyRequest;
 use crate::decision::{Decision, LimitOutcome, Origin, Rejection};
 use crate::detachment::DetachedHold;
 use crate::detachment::table::ExpiringTable;
-use crate::error::StoreError;
+use crate::error::{StoreError, StoreErrorKind};
 use crate::identity::Identity;
 use crate::key::Key;
 use crate::memory::MemoryStore;
@@ -160,11 +160,18 @@ impl MemoryBackend {
                 into_permit(self.decision(request, Ok(held)), PermitBacking::Local(guard))
             }
             Ok(Err(held)) => into_permit(self.decision(request, Err(held)), PermitBacking::Nothing),
-            Err(error) => {
-                let decision = without_store(request.decision_request(), error, self.store.clock.now())?;
-                into_permit(decision, PermitBacking::Nothing)
-            }
+            Err(error) => self.acquire_uncounted(request, error),
         }
+    }
+
+    /// Decides by the failure mode of the policy, because the table is full.
+    fn acquire_uncounted(
+        &self,
+        request: &ConcurrencyRequest<'_>,
+        error: StoreError,
+    ) -> Result<ConcurrencyPermit, Rejection> {
+        let decision = without_store(request.decision_request(), error, self.store.clock.now())?;
+        into_permit(decision, PermitBacking::Nothing)
     }
 
     /// Reports whether concurrency permits are available.
@@ -182,7 +189,12 @@ impl MemoryBackend {
         wait: &AcquireDeadline<'_>,
     ) -> Result<ConcurrencyPermit, Rejection> {
         let (permits, identity) = (&self.permits, request.limit().identity);
-        let waiter = permits.join(identity, request.terms())?;
+        let waiter = match permits.join(identity, request.terms()) {
+            Err(error) if error.kind() == StoreErrorKind::Full => {
+                return self.acquire_uncounted(request, error);
+            }
+            joined => joined?,
+        };
         loop {
             if let Some(held) = waiter.take_permits() {
                 let decision = self.decision(request, Ok(permits.count_held(identity)));
@@ -247,5 +259,32 @@ impl MemoryBackend {
         request
             .decision_request()
             .concurrency_decision(outcome, now, Origin::Memory)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crate::backend::memory::*;
+    use crate::policy::{OnStoreFailure, Policy};
+    use crate::{Limiter, ManualClock};
+
+    #[tokio::test]
+    async fn wait_on_full_table_applies_failure_mode() {
+        let limits = Limiter::in_process().clock(&ManualClock::new()).max_keys(1);
+        let limits = limits.build();
+        let policy = |answer| Policy::concurrency("p").max(1).on_store_failure(answer).build();
+        let [open, closed] = [OnStoreFailure::FailOpen, OnStoreFailure::FailClosed].map(policy);
+        let (open, closed) = (open.unwrap(), closed.unwrap());
+        let _held = limits.acquire_concurrency(&open, "stored").await.unwrap();
+        for timeout in [Duration::ZERO, Duration::from_secs(1)] {
+            let new = |policy| limits.acquire_concurrency(policy, "new").timeout(timeout);
+            let permit = new(&open).await.unwrap();
+            assert_eq!(permit.decision().origin(), Origin::FailedOpen);
+            let rejection = new(&closed).await.unwrap_err();
+            let origin = rejection.decision().map(Decision::origin);
+            assert_eq!(origin, Some(Origin::FailedClosed), "{rejection:?}");
+        }
     }
 }
