@@ -225,6 +225,7 @@ on_every_store! {
         waiter_above_new_quota_is_rejected
         unpolled_waiter_delays_queue_briefly
         grant_of_cancelled_unpolled_waiter_goes_to_next
+        late_refund_of_unpolled_grant_creates_no_permits
         refund_wakes_waiters_of_several_limits
     ;
     failed_waits:

@@ -100,12 +100,6 @@ impl OwnedRequest {
         limits.map(|limit| (limit.cost, limit.policy.algorithm().quota()))
     }
 
-    /// Returns the identity of the request's queue.
-    pub(crate) fn queue(&self) -> SmallVec<[Identity; 2]> {
-        let limits = self.limits.iter().filter(|limit| limit.blocks.is_none());
-        limits.map(|limit| limit.identity).collect()
-    }
-
     /// Returns whether one of its policies leases permits.
     pub(crate) fn is_leased(&self) -> bool {
         self.limits.iter().any(|limit| limit.policy.lease().is_some())

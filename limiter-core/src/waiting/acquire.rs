@@ -307,9 +307,9 @@ struct WaitingCall<'a> {
 impl Drop for WaitingCall<'_> {
     fn drop(&mut self) {
         let unused = self.ticket.remove(&self.limiter.inner.queues);
-        if let (Some(unused), Some(runtime)) = (unused, &self.runtime) {
-            let request = OwnedRequest::clone(&self.ticket.request());
-            self.limiter.refund_later(request, unused, runtime);
+        if let Some(unused) = unused {
+            let request = self.ticket.request();
+            self.limiter.refund_later(&request, unused, self.runtime.as_ref());
         }
     }
 }

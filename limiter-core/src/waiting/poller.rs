@@ -9,6 +9,7 @@
 
 use std::time::{Duration, Instant};
 
+use smallvec::smallvec;
 use tokio::runtime::Handle;
 use tracing::Instrument;
 
@@ -17,8 +18,9 @@ use crate::decision::{Allowed, Decision, Origin};
 use crate::limiter::Limiter;
 use crate::request::DecisionRequest;
 use crate::request::owned::OwnedRequest;
+use crate::settlement::Reservation;
 use crate::support::jitter::with_jitter;
-use crate::units::Timestamp;
+use crate::units::{Amount, Timestamp};
 pub(crate) use crate::wait_queue::{PendingQuery, QueueId, StallWatch, Ticket};
 
 /// A query without a reply this long after its deadlines is considered lost, and the queue
@@ -100,14 +102,14 @@ impl Limiter {
         self.refund_unused(&query.requested, query.id(), &unused).await;
     }
 
-    /// Refunds a grant of a cancelled waiter in the background.
-    pub(crate) fn refund_later(&self, request: OwnedRequest, unused: Allowed, runtime: &Handle) {
-        // If the runtime is ending, the charge is lost.
-        let (limiter, open) = (self.clone(), self.inner.closing.subscribe());
-        runtime.spawn(async move {
-            limiter.refund_unused(&request, &request.queue(), &[unused]).await;
-            drop(open);
-        });
+    /// Refunds a grant of a cancelled waiter: at once in process, with Redis in the background. The
+    /// waiter may have kept it for long, so usage that came back by itself is not refunded again.
+    pub(crate) fn refund_later(&self, request: &OwnedRequest, unused: Allowed, runtime: Option<&Handle>) {
+        let request = request.request(Mode::Charge);
+        let grant = Reservation::of_request(self, &request, unused);
+        let nothing = smallvec![Amount::ZERO; grant.len()];
+        // If the runtime is ending, the charge is lost. No caller needs the result.
+        let _ = grant.settle_in(runtime, nothing, |_, _| ());
     }
 
     async fn refund_unused(&self, request: &OwnedRequest, name: &QueueId, unused: &[Allowed]) {

@@ -348,3 +348,24 @@ pub(crate) async fn grant_of_cancelled_unpolled_waiter_goes_to_next(subject: Sub
         assert_eq!(subject.remaining(&policy).await, Amount::ZERO, "{policy}");
     }
 }
+
+/// The charge of a grant refills while its waiter is not polled, so a late refund returns nothing.
+pub(crate) async fn late_refund_of_unpolled_grant_creates_no_permits(subject: Subject) {
+    for policy in [bucket("b", 5, 1), funnel("f", 5, 1), window("w", 5, "5s")] {
+        subject.use_up(&policy).await;
+        let mut kept = Box::pin(subject.limits.acquire(&policy, KEY).into_future());
+        assert!(tokio::time::timeout(Duration::ZERO, &mut kept).await.is_err());
+        let second = waiter(&subject, &policy, 1, secs(60));
+        settle(&subject, &policy).await;
+        for _ in 0..10 {
+            subject.clock.advance(Duration::from_millis(1_010));
+            settle(&subject, &policy).await;
+        }
+        served(second).await;
+        subject.clock.advance(secs(60));
+        subject.use_up(&policy).await;
+        drop(kept);
+        settle(&subject, &policy).await;
+        assert_eq!(subject.remaining(&policy).await, Amount::ZERO, "{policy}");
+    }
+}
