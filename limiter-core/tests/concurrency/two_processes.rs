@@ -5,9 +5,10 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bb8_redis::redis;
-use limiter_core::Limiter;
+use limiter_core::{Limiter, ManualClock};
 use limiter_testing::RedisServer;
 
 use super::support::{KEY, PATIENT, namespace, secs};
@@ -143,4 +144,31 @@ async fn cycles_of_two_processes_keep_maximum_and_leak_nothing() {
     );
     assert_eq!(server.command(&["GET", INSIDE]).integer(), 0);
     await_remaining(&on(&server, &namespace), &shared(), MAX).await;
+}
+
+/// After a second of transfers, the next waiter of this process does not query Redis at once.
+#[tokio::test]
+async fn awaited_release_after_transfers_gives_other_process_a_turn() {
+    let (server, namespace, clock) = (RedisServer::start(), namespace(), ManualClock::new());
+    let limiter = || {
+        let builder = Limiter::redis(server.url()).namespace(&namespace);
+        builder.clock(&clock).build().unwrap()
+    };
+    let (limits, other) = (limiter(), limiter());
+    let policy = policy(1, secs(30));
+    let wait = || Box::pin(limits.acquire_concurrency(&policy, KEY).timeout(PATIENT).into_future());
+    let first = limits.acquire_concurrency(&policy, KEY).await.unwrap();
+    let (mut second, mut third) = (wait(), wait());
+    for waiting in [&mut second, &mut third] {
+        assert!(tokio::time::timeout(Duration::ZERO, waiting).await.is_err());
+    }
+    drop(first);
+    let second = second.await.unwrap();
+    clock.advance(secs(1));
+    second.release().await.unwrap();
+    tokio::select! {
+        biased;
+        permit = &mut third => panic!("{permit:?}"),
+        permit = other.acquire_concurrency(&policy, KEY) => assert!(permit.is_ok(), "{permit:?}"),
+    }
 }

@@ -173,8 +173,11 @@ impl PermitLease {
             leases.register.release(&self.key, &permits, deadline).await
         };
         within(deadline, released).await?;
+        let notifies_next = self.end != OnDrop::ReleaseSilently;
         self.end = OnDrop::Nothing;
-        leases.table.notify_first(self.identity);
+        if notifies_next {
+            leases.table.notify_first(self.identity);
+        }
         Ok(())
     }
 }
