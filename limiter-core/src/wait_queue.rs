@@ -85,8 +85,17 @@ struct QueuedWaiter {
 struct DeniedQuery {
     request: Arc<OwnedRequest>,
     decision: Box<Decision>,
-    /// Time of the next query.
-    due: Timestamp,
+    times: RetryTimes,
+}
+
+/// The times that follow from a denial, by the clock of the limiter. They stay as they are, while
+/// the `retry_after` of the denial is outdated for waiters that become first later.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RetryTimes {
+    /// The time at which permits are due.
+    pub(crate) permits: Timestamp,
+    /// The time of the next query.
+    pub(crate) query: Timestamp,
 }
 
 /// Notifies the waiters of a limit about a refund when it is dropped.
@@ -99,6 +108,14 @@ pub(crate) struct RefundNotifier<'a> {
 /// A counted place outside of the queues, which is released on drop.
 #[derive(Debug)]
 pub(crate) struct WaitSlotGuard<'a>(&'a WaitQueues);
+
+impl RetryTimes {
+    /// The next query is at the time at which permits are due.
+    pub(crate) fn when_due(permits: Timestamp) -> Self {
+        let query = permits;
+        Self { permits, query }
+    }
+}
 
 impl Drop for WaitSlotGuard<'_> {
     fn drop(&mut self) {

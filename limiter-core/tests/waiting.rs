@@ -8,6 +8,7 @@ mod support;
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
+use limiter_core::__private::{LayerWait, WaitLimit, admit_waiting};
 use limiter_core::{
     Allowed, Amount, Decision, Limiter, ManualClock, OnStoreFailure, Origin, Policy, Rejection,
 };
@@ -267,6 +268,26 @@ async fn unsuccessful_waiter_queries_once_a_second() {
         "{}",
         script_calls(&server) - before
     );
+}
+
+/// A waiter that becomes first long after the denial of its predecessor is not rejected, since the
+/// permit is due before its timeout.
+#[tokio::test]
+async fn outdated_denial_does_not_reject_next_waiter() {
+    let limits = Limiter::in_process().build();
+    let policy = bucket("b", 1_000, "1000/s");
+    // One permit is due after 1.2 seconds.
+    limits.charge(&policy, KEY).cost(2_199).await.unwrap();
+    let first = limits.acquire(&policy, KEY).timeout(millis(900)).into_future();
+    let waits = LayerWait {
+        timeout: Some(millis(2_050)),
+        wait_limit: &WaitLimit::new(1),
+        expects_refunds: false,
+    };
+    let next = admit_waiting(limits.check(&policy, KEY), Some(waits), None);
+    let (first, next) = tokio::join!(first, next);
+    assert!(matches!(first, Err(Rejection::TimedOut { .. })), "{first:?}");
+    assert!(next.unwrap().is_allowed());
 }
 
 /// Half of the waiters are cancelled during the Redis query for them, the first one included.

@@ -50,7 +50,7 @@ fn start_query(ticket: &Ticket, queues: &Arc<WaitQueues>, tally: &Arc<Tally>, ab
         let results: Vec<_> = (0..query.repetitions)
             .map(|_| Ok(allowed(&query.requested)))
             .collect();
-        let unused = query.hand_out(results, |_| NOW);
+        let unused = query.hand_out(results, |_| RetryTimes::when_due(NOW));
         store_tally.returned.fetch_add(unused.len(), Ordering::SeqCst);
     });
     tally.stores.lock().push(store);

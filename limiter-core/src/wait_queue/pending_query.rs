@@ -11,8 +11,7 @@ use std::sync::Arc;
 
 use crate::decision::{Allowed, Decision, Rejection};
 use crate::request::owned::OwnedRequest;
-use crate::units::Timestamp;
-use crate::wait_queue::{DeniedQuery, QueueId, WaitQueue, WaitQueues};
+use crate::wait_queue::{DeniedQuery, QueueId, RetryTimes, WaitQueue, WaitQueues};
 
 /// A query in flight for a queue. When it is dropped, the queue continues.
 #[derive(Debug)]
@@ -34,11 +33,11 @@ impl PendingQuery {
     }
 
     /// Hands results out to the waiters that are first now. Returns the grants that no waiter took.
-    /// `due` returns the time of the next query after a denial.
+    /// `times` returns the times that follow from a denial.
     pub(crate) fn hand_out(
         &self,
         results: impl IntoIterator<Item = Result<Decision, Rejection>>,
-        due: impl Fn(&Decision) -> Timestamp,
+        times: impl Fn(&Decision) -> RetryTimes,
     ) -> Vec<Allowed> {
         let mut table = self.queues.lock();
         let queue = table.queue(&self.id);
@@ -52,12 +51,12 @@ impl PendingQuery {
                 Err(Rejection::Limited(_)) if queue.refunds != self.refunds => break,
                 // All following results are denials too.
                 Err(Rejection::Limited(decision)) => {
-                    let due = due(&decision);
+                    let times = times(&decision);
                     let request = Arc::clone(&self.requested);
                     queue.denied = Some(DeniedQuery {
                         request,
                         decision,
-                        due,
+                        times,
                     });
                     break;
                 }

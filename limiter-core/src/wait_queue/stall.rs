@@ -44,7 +44,7 @@ impl WaitQueue {
             .denied
             .as_ref()
             .filter(|denial| *denial.request == *first.request);
-        let denied_until = denial.map(|denial| denial.due);
+        let denied_until = denial.map(|denial| denial.times.query);
         let is_pending =
             self.query_pending_until().is_some() || denied_until.is_some_and(|until| until > now);
         (!is_pending).then_some(QueueSnapshot {

@@ -178,7 +178,7 @@ fn grant_under_previous_policy_serves_waiter_of_equal_cost() {
     let mut last = queues.join(id.clone(), wanted(&other_policy(), 1)).unwrap();
     let results = [(); 3].map(|()| Ok(granted(&query.requested)));
     assert_eq!(
-        query.hand_out(results, |_| now).len(),
+        query.hand_out(results, |_| RetryTimes::when_due(now)).len(),
         1,
         "one waiter has a larger cost"
     );
@@ -201,7 +201,7 @@ fn outdated_denial_does_not_block_waiter() {
     let policy = policy();
     let id: QueueId = smallvec![Prefix::new("tb", "p").identity(None, "k")];
     let now = Timestamp::from_micros(1);
-    let due = now.after(Duration::from_secs(60));
+    let due = RetryTimes::when_due(now.after(Duration::from_secs(60)));
     let denied = |wanted: &OwnedRequest| {
         let outcomes = smallvec![StepOutcome::default()];
         let verdict = Verdict::new(now, outcomes);
@@ -260,7 +260,7 @@ fn late_reply_of_lost_query_blocks_no_waiter() {
     ));
     let query = ticket.begin_query(&queues, soon());
     let failed = StoreError::new(StoreErrorKind::Timeout, "long ago");
-    assert!(lost.hand_out([Err(failed.into())], |_| now).is_empty());
+    assert!(lost.hand_out([Err(failed.into())], |_| RetryTimes::when_due(now)).is_empty());
     assert!(
         matches!(ticket.poll_state(&queues, now), TicketState::QueryPending(_)),
         "it does not receive the outdated failure"
@@ -274,7 +274,7 @@ fn late_reply_of_lost_query_blocks_no_waiter() {
         .requested
         .request(Mode::Charge)
         .decision(verdict, Origin::Redis);
-    let unused = lost.hand_out([Ok(granted.clone()), Ok(granted)], |_| now);
+    let unused = lost.hand_out([Ok(granted.clone()), Ok(granted)], |_| RetryTimes::when_due(now));
     assert_eq!(unused.len(), 1);
     assert!(matches!(
         ticket.poll_state(&queues, now),

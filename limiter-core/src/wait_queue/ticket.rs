@@ -17,7 +17,9 @@ use crate::decision::{Allowed, Decision};
 use crate::request::owned::OwnedRequest;
 use crate::units::Timestamp;
 use crate::wait_queue::backlog::{Backlog, BacklogScope};
-use crate::wait_queue::{DeniedQuery, PendingQuery, QueryId, QueueId, QueueTable, WaitQueues, WaiterResult};
+use crate::wait_queue::{
+    DeniedQuery, PendingQuery, QueryId, QueueId, QueueTable, RetryTimes, WaitQueues, WaiterResult,
+};
 
 /// Maximum number of waiters per query: the script blocks the Redis server while it runs.
 pub(crate) const MAX_RUN: usize = 64;
@@ -44,8 +46,8 @@ pub(crate) enum TicketState {
     Queued,
     /// The waiter is first and a query is in flight, which is awaited until this time.
     QueryPending(Instant),
-    /// The waiter is first, was denied, and queries again at this time.
-    RetryAt(Box<Decision>, Timestamp),
+    /// The waiter is first, was denied, and queries again at the time of the next query.
+    RetryAt(Box<Decision>, RetryTimes),
     /// The waiter is first and has to query. Contains the refund count of the queue.
     MustQuery(u64),
 }
@@ -72,8 +74,8 @@ impl Ticket {
             return TicketState::QueryPending(until);
         }
         match &queue.denied {
-            Some(denied) if denied.due > now && *denied.request == *self.requested => {
-                TicketState::RetryAt(denied.decision.clone(), denied.due)
+            Some(denied) if denied.times.query > now && *denied.request == *self.requested => {
+                TicketState::RetryAt(denied.decision.clone(), denied.times)
             }
             _ => TicketState::MustQuery(queue.refunds),
         }
@@ -150,16 +152,22 @@ impl Ticket {
         }
     }
 
-    /// Records a denial of this waiter, which is first, and the time of its next query, unless
+    /// Records a denial of this waiter, which is first, and the times that follow from it, unless
     /// permits were refunded since it had to query.
-    pub(crate) fn denied(&self, queues: &WaitQueues, decision: Box<Decision>, due: Timestamp, refunds: u64) {
+    pub(crate) fn denied(
+        &self,
+        queues: &WaitQueues,
+        decision: Box<Decision>,
+        times: RetryTimes,
+        refunds: u64,
+    ) {
         if let Some(queue) = queues.lock().by_id.get_mut(&self.id) {
             if queue.refunds == refunds {
                 let request = Arc::clone(&self.requested);
                 queue.denied = Some(DeniedQuery {
                     request,
                     decision,
-                    due,
+                    times,
                 });
             }
         }

@@ -160,13 +160,13 @@ impl Limiter {
                         }
                     }
                 }
-                TicketState::RetryAt(decision, retry_at) => {
+                TicketState::RetryAt(decision, times) => {
                     // Permits that are due too late may be refunded earlier; a block does not end
                     // early.
                     if now >= ends || decision.is_blocked() {
                         return Err(timed_out(Some(decision)));
                     }
-                    if budget.rejects_early && is_due_late(&decision) {
+                    if budget.rejects_early && times.permits > ends {
                         return Err(Rejection::Limited(decision));
                     }
                     if !needs_no_slot && !slot.try_take() {
@@ -185,7 +185,7 @@ impl Limiter {
                         biased;
                         () = call.ticket.notified() => {}
                         () = slot.evicted() => {}
-                        () = clock.sleep_until(retry_at.min(ends)) => {}
+                        () = clock.sleep_until(times.query.min(ends)) => {}
                     }
                 }
                 TicketState::MustQuery(refunds) => {
@@ -195,10 +195,10 @@ impl Limiter {
                     if let Some(result) = self.inner.backend.try_decide(&request) {
                         match result?.require() {
                             Err(Rejection::Limited(decision)) => {
-                                let Some(retry_at) = self.retry_time(&decision) else {
+                                let Some(times) = self.retry_times(&decision) else {
                                     return Err(timed_out(Some(decision)));
                                 };
-                                call.ticket.denied(queues, decision, retry_at, refunds);
+                                call.ticket.denied(queues, decision, times, refunds);
                                 continue;
                             }
                             // Allowed, or failed because the store is unavailable for an unknown

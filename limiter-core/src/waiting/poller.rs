@@ -20,7 +20,8 @@ use crate::request::DecisionRequest;
 use crate::request::owned::OwnedRequest;
 use crate::settlement::Reservation;
 use crate::support::jitter::with_jitter;
-use crate::units::{Amount, Timestamp};
+use crate::units::Amount;
+use crate::wait_queue::RetryTimes;
 pub(crate) use crate::wait_queue::{PendingQuery, QueueId, StallWatch, Ticket};
 
 /// A query without a reply this long after its deadlines is considered lost, and the queue
@@ -50,13 +51,15 @@ impl Limiter {
         self.spawn_query(query, request.deadline());
     }
 
-    /// Returns the time of the next query after a denial: when permits are due, or earlier at
-    /// regular intervals, because permits may return in another process or the store may lose its
-    /// state. `None` if the time at which permits are due is unknown.
-    pub(crate) fn retry_time(&self, denial: &Decision) -> Option<Timestamp> {
+    /// Returns the times that follow from a denial that was just received. The next query is when
+    /// permits are due, or earlier at regular intervals, because permits may return in another
+    /// process or the store may lose its state. `None` if the time at which permits are due is
+    /// unknown.
+    pub(crate) fn retry_times(&self, denial: &Decision) -> Option<RetryTimes> {
         let clock = &self.inner.clock;
-        let due = clock.due(denial.decided_at(), denial.retry_after()?);
-        Some(due.min(clock.now().after(with_jitter(MAX_RETRY_PAUSE))))
+        let permits = clock.due(denial.decided_at(), denial.retry_after()?);
+        let query = permits.min(clock.now().after(with_jitter(MAX_RETRY_PAUSE)));
+        Some(RetryTimes { permits, query })
     }
 
     /// Called by a waiter that is not first: polls the store on behalf of the first waiter if the
@@ -96,8 +99,8 @@ impl Limiter {
             .backend
             .decide_repeatedly(&request, query.repetitions, deadline)
             .await;
-        let now = self.inner.clock.now();
-        let unused = query.hand_out(results, |denial| self.retry_time(denial).unwrap_or(now));
+        let at_once = RetryTimes::when_due(self.inner.clock.now());
+        let unused = query.hand_out(results, |denial| self.retry_times(denial).unwrap_or(at_once));
         // Before the queue continues: its first waiter may be waiting for the refunded permits.
         self.refund_unused(&query.requested, query.id(), &unused).await;
     }
