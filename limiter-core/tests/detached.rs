@@ -10,7 +10,7 @@ use std::time::Duration;
 use limiter_core::detached::{PermitRelease, PermitRenewal, SettlementOutcome};
 use limiter_core::{Amount, LimitRequest, Limiter, ManualClock, OnStoreFailure, Origin, Policy, Rejection};
 use limiter_testing::{RedisServer, acl};
-use support::{KEY, PATIENT, namespace, secs};
+use support::{KEY, PATIENT, millis, namespace, secs};
 
 const LIFETIME: Duration = secs(600);
 
@@ -179,6 +179,36 @@ async fn ids_of_an_outage_are_valid_on_their_node() {
         let left = first.peek(&tokens, KEY).await.unwrap();
         assert_eq!(left.limits()[0].remaining(), Amount::from(700_u32));
     }
+}
+
+/// A future may be dropped outside of the runtime in which its query is in flight.
+#[test]
+fn permit_of_future_dropped_outside_of_runtime_is_released() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let limits = Limiter::redis(server.url())
+        .namespace(&namespace)
+        .build()
+        .unwrap();
+    let exports = exports(OnStoreFailure::Error);
+    runtime.block_on(limits.ready()).unwrap();
+    server.pause();
+    let acquire = limits.acquire_concurrency(&exports, KEY).detached();
+    let mut acquiring = acquire.into_future();
+    let first_poll = async { tokio::time::timeout(millis(20), &mut acquiring).await.is_err() };
+    assert!(runtime.block_on(first_poll));
+    drop(acquiring);
+    server.resume();
+    let released = async {
+        while limits.peek(&exports, KEY).await.unwrap().remaining() < 3 {
+            tokio::task::yield_now().await;
+        }
+    };
+    let released = runtime.block_on(async { tokio::time::timeout(PATIENT, released).await });
+    assert!(released.is_ok(), "the permit is held until its lease ends");
 }
 
 #[tokio::test]

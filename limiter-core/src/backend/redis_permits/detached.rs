@@ -34,15 +34,17 @@ struct UncertainPermit {
     /// `None` once the answer of Redis is known.
     permit: Option<([u8; 8], PermitId)>,
     deadline: Duration,
+    /// The runtime of the call. The drop may happen outside of it.
+    runtime: Handle,
 }
 
 impl Drop for UncertainPermit {
     fn drop(&mut self) {
-        let (Some(permit), Ok(runtime)) = (self.permit.take(), Handle::try_current()) else {
+        let Some(permit) = self.permit.take() else {
             return;
         };
         let (leases, key, deadline) = (Arc::clone(&self.leases), Arc::clone(&self.key), self.deadline);
-        runtime.spawn(async move {
+        self.runtime.spawn(async move {
             let store = leases.register();
             // A failure leaves the permit until its lease ends.
             let _ = within(deadline, store.query_detached(RETURN, &key, permit, deadline)).await;
@@ -85,6 +87,7 @@ impl RedisBackend {
             key: Arc::clone(&key),
             permit: Some(permit),
             deadline,
+            runtime: Handle::current(),
         };
         let entered = within(deadline, store.query_detached(ACQUIRE, &key, permit, deadline)).await;
         match entered {
