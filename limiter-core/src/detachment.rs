@@ -12,6 +12,8 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
+use tokio::task::AbortHandle;
+
 use crate::detachment::id::{DetachedId, IdBacking};
 use crate::detachment::record::ReservationRecord;
 use crate::detachment::table::ExpiringTable;
@@ -32,6 +34,16 @@ pub(crate) struct DetachedTables {
 pub(crate) struct DetachedHold {
     pub(crate) identity: Identity,
     pub(crate) _permit: Box<dyn Any + Send + Sync>,
+    /// The task that waits for the expiry. It ends with the permit.
+    pub(crate) expiry: Option<AbortHandle>,
+}
+
+impl Drop for DetachedHold {
+    fn drop(&mut self) {
+        if let Some(expiry) = &self.expiry {
+            expiry.abort();
+        }
+    }
 }
 
 impl fmt::Debug for DetachedHold {

@@ -181,6 +181,33 @@ async fn ids_of_an_outage_are_valid_on_their_node() {
     }
 }
 
+/// In an outage a task waits for the end of each permit, and a release of the permit ends the task.
+#[tokio::test]
+async fn released_permits_of_an_outage_leave_no_tasks() {
+    let (server, clock) = (RedisServer::start(), ManualClock::new());
+    let builder = Limiter::redis(server.url()).namespace(namespace());
+    let limits = builder.replicas(1).clock(&clock).build().unwrap();
+    server.kill();
+    let exports = exports(OnStoreFailure::Local);
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = tasks();
+    for _ in 0..200 {
+        let permit = limits.acquire_concurrency(&exports, KEY).detached().await.unwrap();
+        assert_eq!(permit.decision().origin(), Origin::LocalFallback);
+        // The task of the permit starts.
+        tokio::task::yield_now().await;
+        let released = limits.release_permit(&exports, KEY, permit.id()).await;
+        assert_eq!(released.unwrap(), PermitRelease::Released);
+    }
+    let ended = async {
+        // The limiter has some tasks of its own.
+        while tasks() > before + 20 {
+            tokio::task::yield_now().await;
+        }
+    };
+    assert!(tokio::time::timeout(PATIENT, ended).await.is_ok(), "{} tasks", tasks());
+}
+
 /// A future may be dropped outside of the runtime in which its query is in flight.
 #[test]
 fn permit_of_future_dropped_outside_of_runtime_is_released() {

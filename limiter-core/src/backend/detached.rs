@@ -10,6 +10,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::AbortHandle;
+
 use crate::backend::Backend;
 use crate::concurrency::permit::ConcurrencyPermit;
 use crate::concurrency::request::ConcurrencyRequest;
@@ -88,21 +90,23 @@ impl Backend {
         }
     }
 
-    /// Releases a detached permit of this process when it expires: `expire` waits for that. In
-    /// process the next acquisition releases it instead, so that no task is needed.
+    /// Releases a detached permit of this process when it expires: `expire` waits for that, in the
+    /// returned task. In process the next acquisition releases it instead, so that no task is
+    /// needed.
     pub(crate) fn schedule_expiry(
         &self,
         identity: Identity,
         expire: impl Future<Output = ()> + Send + 'static,
-    ) {
+    ) -> Option<AbortHandle> {
         match self {
             Self::Memory(memory) => {
                 drop(expire);
                 // The first waiter may now wait for this permit to expire.
                 memory.notify_first(identity);
+                None
             }
             #[cfg(feature = "redis")]
-            Self::Redis(_) => drop(tokio::spawn(expire)),
+            Self::Redis(_) => Some(tokio::spawn(expire).abort_handle()),
         }
     }
 

@@ -187,6 +187,7 @@ impl AcquireDetached<'_> {
                 let hold = DetachedHold {
                     identity,
                     _permit: Box::new(held),
+                    expiry: None,
                 };
                 limiter.hold_detached(stored, hold, expires_at)?;
             }
@@ -320,7 +321,9 @@ impl Limiter {
                 drop(permits.take_expired(|| clock.now()));
             }
         };
-        self.inner.backend.schedule_expiry(identity, expire);
+        let expiry = self.inner.backend.schedule_expiry(identity, expire);
+        let permits = &self.inner.detached.permits;
+        permits.with(&id, self.now(), |hold| hold.expiry = expiry);
         Ok(())
     }
 }
