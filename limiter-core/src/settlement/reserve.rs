@@ -74,8 +74,9 @@ impl Reservation {
     /// a capacity of at least the estimate plus the refill during the call. A window refunds
     /// permits until they have left it. Over any time T, the admitted actual cost is therefore at
     /// most capacity + rate·T, plus debts and refunds within T of estimates that were charged
-    /// before it. A debt of a window lasts for one window and is capped at the limit; a debt of a
-    /// bucket or a funnel is at most 2^52 thousandths.
+    /// before it. A debt of a sliding window lasts for one window and is capped at the limit, that
+    /// of a fixed window ends with its period, and that of a counter window after two windows at
+    /// most; a debt of a bucket or a funnel is at most 2^52 thousandths.
     ///
     /// A reservation that the local fallback granted ([`Origin::LocalFallback`]) is settled against
     /// this replica's share, also after the store is available again. A reservation that was
