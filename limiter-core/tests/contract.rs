@@ -295,6 +295,7 @@ on_every_store! {
         unknown_policy_is_allowed_and_counted
         handle_by_name_has_every_policy_operation
         key_override_matches_plain_and_escaped_colons
+        ended_override_uncovers_override_with_plain_colons
         key_override_uses_alignment_of_policy
         key_override_applies_until_its_end
         named_and_given_policies_are_decided_together

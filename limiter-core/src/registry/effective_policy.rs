@@ -62,19 +62,20 @@ impl EffectivePolicy {
         if self.own.is_empty() {
             return base;
         }
-        match self.own_of(base, key) {
-            Some(own) if own.given.end().is_none() => &own.policy,
-            Some(own) => own.at(clock.calendar()).map_or(base, |own| &own.policy),
-            None => base,
-        }
+        // If no override of the key applies, tries the key with unescaped colons, so that an
+        // override of `user:2001:db8::7` matches `key = "user:{ip}"`.
+        self.own_of(key, clock)
+            .or_else(|| self.own_of(&key.with_plain_colons()?, clock))
+            .map_or(base, |own| &own.policy)
     }
 
-    /// Finds the override of the key. If there is none, tries the key with unescaped colons, so
-    /// that an override of `user:2001:db8::7` matches `key = "user:{ip}"`.
-    fn own_of(&self, base: &Policy, key: &Key<'_>) -> Option<&EffectiveOverride> {
-        self.own
-            .get(&identity(base, key))
-            .or_else(|| self.own.get(&identity(base, &key.with_plain_colons()?)))
+    /// Returns the override of exactly this key that has not ended.
+    fn own_of(&self, key: &Key<'_>, clock: &Clock) -> Option<&EffectiveOverride> {
+        let own = self.own.get(&identity(self.entry.policy(), key))?;
+        match own.given.end() {
+            None => Some(own),
+            Some(_) => own.at(clock.calendar()),
+        }
     }
 
     /// Replaces the overrides of one key. The last one applies first.

@@ -214,6 +214,21 @@ pub(crate) async fn key_override_matches_plain_and_escaped_colons(subject: Subje
     );
 }
 
+pub(crate) async fn ended_override_uncovers_override_with_plain_colons(subject: Subject) {
+    let (registry, clock) = (subject.limits.registry(), &subject.clock);
+    registry.set(bucket("p", 1, "1/h"));
+    let named = subject.limits.named("p");
+    let user = Key::from("user:").part("2001:db8::7");
+    let plain = KeyOverride::new(bucket("p", 5, "1/h"), "user:2001:db8::7");
+    registry.set_override(plain).unwrap();
+    let end = clock.now().after(secs(60));
+    let exact = KeyOverride::new(bucket("p", 9, "1/h"), &user).until(end);
+    registry.set_override(exact).unwrap();
+    assert_eq!(named.peek(&user).await.unwrap().remaining(), 9);
+    clock.set(end);
+    assert_eq!(named.peek(&user).await.unwrap().remaining(), 5);
+}
+
 pub(crate) async fn key_override_uses_alignment_of_policy(subject: Subject) {
     let (registry, clock) = (subject.limits.registry(), &subject.clock);
     let hour = |limit: u32| {
