@@ -387,6 +387,7 @@ on_every_store! {
         trial_is_decided_beside_the_policy
         trial_ends_by_the_clock
         trial_follows_charged_calls_only
+        forbidden_call_is_not_part_of_trial
         invalid_trials_are_named
     ;
     on_denial:

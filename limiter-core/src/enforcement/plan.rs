@@ -85,6 +85,10 @@ impl<'a> EnforcementPlan<'a> {
         for (position, request) in requests.into_iter().enumerate() {
             sorted.add(position, limiter.with_defaults(request));
         }
+        if sorted.forbidden.is_some() {
+            // The store does not decide the call.
+            sorted.trials.clear();
+        }
         sorted
     }
 

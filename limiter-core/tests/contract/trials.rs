@@ -88,6 +88,18 @@ pub(crate) async fn trial_follows_charged_calls_only(subject: Subject) {
     assert!(limits.check(&policy, KEY).cost(9).await.unwrap().is_allowed());
 }
 
+/// A key list or a block decides the call without the store.
+pub(crate) async fn forbidden_call_is_not_part_of_trial(subject: Subject) {
+    let policy = with_trial(&bucket("p", 9, "1/d"), &bucket("p", 7, "1/d"), &subject);
+    let listed = Policy::token_bucket("q").capacity(9).rate("1/d");
+    let listed = listed.deny_keys([KEY]).deadline(PATIENT).build().unwrap();
+    let limits = &subject.limits;
+    let both = [(&policy, KEY), (&listed, KEY)];
+    assert!(!limits.check_all(both).await.unwrap().is_allowed());
+    assert!(limits.acquire_all(both).timeout(secs(1)).await.is_err());
+    assert_eq!(left_in_trial(&subject, &policy).await, 7);
+}
+
 pub(crate) async fn invalid_trials_are_named(subject: Subject) {
     let end = subject.clock.now().after(secs(1));
     let rejected = bucket("p", 1, "1/s")
