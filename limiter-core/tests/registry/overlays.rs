@@ -2,8 +2,10 @@
 
 use std::time::{Duration, SystemTime};
 
-use limiter_core::registry::{Block, BlockTarget, PolicyRegistry, Suspension, SuspensionMode};
-use limiter_core::{Enforcement, Limiter, Origin, Timestamp};
+use limiter_core::registry::{
+    Block, BlockTarget, PolicyRegistry, Suspension, SuspensionMode, SuspensionScope,
+};
+use limiter_core::{Enforcement, Limiter, ManualClock, Origin, Timestamp};
 
 const POLICY: &str = "[policy.\"p\"]\nalgorithm = \"token_bucket\"\ncapacity = 2\nrate = \"1/s\"\n";
 
@@ -198,6 +200,45 @@ async fn overlays_of_files_and_code_are_joined() {
         !registry.unblock(&BlockTarget::Key("ann".into()), None),
         "it belongs to the file"
     );
+    drop(source);
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// The block of a file and the suspension of a file have ended, those of code have not.
+#[tokio::test]
+async fn text_of_several_sources_contains_effective_overlays() {
+    let ended = "until = 2020-01-01T00:00:00Z\n";
+    let dir = std::env::temp_dir().join(format!("effective-overlays-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let path = dir.join("limits.toml");
+    let suspension = format!("[[suspend]]\nscope = 'all'\nenforcement = 'deny'\n{ended}");
+    let block = format!("[[block]]\nkey = 'ann'\n{ended}");
+    std::fs::write(&path, format!("{POLICY}{suspension}{block}")).unwrap();
+    let registry = PolicyRegistry::new();
+    let source = limiter_core::registry::FileSource::follow(&registry, &path).unwrap();
+    registry
+        .block(Block::new(BlockTarget::Key("ann".into())))
+        .unwrap();
+    let end = Timestamp::from(SystemTime::now() + Duration::from_secs(3_600));
+    let shadow = Suspension::new(SuspensionScope::All, SuspensionMode::Shadow, end);
+    registry.suspend(shadow).unwrap();
+
+    let ends: Vec<_> = registry.blocks().iter().map(Block::end).collect();
+    assert_eq!(ends, [None], "the keys are denied without an end");
+    let read = PolicyRegistry::from_toml(&registry.to_toml()).unwrap();
+    for registry in [&registry, &read] {
+        let limits = Limiter::in_process()
+            .clock(&ManualClock::new())
+            .registry(registry)
+            .build();
+        let in_shadow = limits.named("p").check("bob").cost(2).await.unwrap();
+        assert!(in_shadow.is_allowed());
+        let in_shadow = limits.named("p").check("bob").cost(2).await.unwrap();
+        assert!(in_shadow.is_allowed() && in_shadow.would_deny());
+        assert!(registry.end_suspension(&SuspensionScope::All));
+        let blocked = limits.named("p").check("ann").await.unwrap();
+        assert_eq!(blocked.origin(), Origin::Block);
+    }
     drop(source);
     std::fs::remove_dir_all(&dir).unwrap();
 }

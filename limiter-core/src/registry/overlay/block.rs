@@ -220,6 +220,11 @@ impl Block {
         self.target == other.target && self.app == other.app
     }
 
+    pub(super) fn ends_before(&self, other: &Self) -> bool {
+        self.until
+            .is_some_and(|until| other.until.is_none_or(|later| until < later))
+    }
+
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         self.target.check()?;
         self.app.as_deref().map_or(Ok(()), |app| check_text("app", app))

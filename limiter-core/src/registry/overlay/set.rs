@@ -13,6 +13,8 @@ use crate::key::Key;
 use crate::policy::KeyList;
 use crate::registry::PolicyEntry;
 use crate::registry::overlay::{Block, BlockTarget, Suspension, SuspensionMode};
+#[cfg(feature = "registry")]
+use crate::support::clock::Clock;
 use crate::units::Timestamp;
 
 /// The overlays of one source.
@@ -68,8 +70,11 @@ impl OverlaySet {
                     Some(app) => set.by_app.entry(app.into()).or_default(),
                 };
                 keys.add(block);
-                if !set.blocks.iter().any(|of| of.replaces(block)) {
-                    set.blocks.push(block.clone());
+                match set.blocks.iter_mut().find(|of| of.replaces(block)) {
+                    None => set.blocks.push(block.clone()),
+                    // The keys are denied until the later end.
+                    Some(known) if known.ends_before(block) => *known = block.clone(),
+                    Some(_) => {}
                 }
             }
         }
@@ -83,13 +88,18 @@ impl OverlaySet {
         self.suspensions.is_empty() && self.blocks.is_empty()
     }
 
-    /// Returns the effective overlays as those of one source.
+    /// Returns the effective overlays as those of one source: of the suspensions of one scope, the
+    /// one that is active by the system's clock, or the first one that has not ended.
     #[cfg(feature = "registry")]
     pub(crate) fn to_source(&self) -> SourceOverlays {
+        let now = Clock::System.calendar();
+        let order = |of: &Suspension| (!of.is_active_at(now), of.has_ended_at(now));
         let mut suspensions: Vec<Suspension> = Vec::new();
         for suspension in &self.suspensions {
-            if !suspensions.iter().any(|of| of.scope() == suspension.scope()) {
-                suspensions.push(suspension.clone());
+            match suspensions.iter_mut().find(|of| of.scope() == suspension.scope()) {
+                None => suspensions.push(suspension.clone()),
+                Some(known) if order(suspension) < order(known) => *known = suspension.clone(),
+                Some(_) => {}
             }
         }
         SourceOverlays {
