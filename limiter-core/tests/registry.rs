@@ -264,6 +264,33 @@ async fn proportional_policy_remains_proportional_after_reset() {
 }
 
 #[tokio::test]
+async fn reset_discards_usage_of_trial() {
+    let clock = ManualClock::new();
+    let tried = bucket("p", 5, "1/h").with_trial(&bucket("p", 3, "1/h"), clock.now().after(secs(60)));
+    let tried = tried.unwrap();
+    let registry = PolicyRegistry::new().with(&tried);
+    let limits = Limiter::in_process().clock(&clock).registry(&registry).build();
+    let left_in_trial = async || {
+        let entry = registry.get("p").unwrap();
+        let (trial, _) = entry.policy().trial().unwrap();
+        limits.peek(trial, "k").await.unwrap().remaining()
+    };
+    limits
+        .named("p")
+        .check("k")
+        .cost(2)
+        .await
+        .unwrap()
+        .require()
+        .unwrap();
+    assert_eq!(left_in_trial().await, 1);
+    registry.change(&tried, Inheritance::Reset).unwrap();
+    assert_eq!(left_in_trial().await, 3);
+    registry.set(&tried);
+    assert_eq!(left_in_trial().await, 3, "the generation remains");
+}
+
+#[tokio::test]
 async fn recreated_name_has_no_usage_from_before_reset() {
     let registry = PolicyRegistry::new().with(bucket("p", 5, "1/h"));
     let limits = Limiter::in_process()

@@ -118,7 +118,7 @@ impl Policy {
         // Blocks of the previous generation end.
         let extras = inner.extras.take().map(|extras| extras.settings);
         inner.extras = extras.and_then(|settings| settings.build(&inner));
-        Self(Arc::new(inner))
+        Self(Arc::new(inner)).with_own_trial()
     }
 
     /// Returns this policy with the states of another generation, and keeps the proportional

@@ -92,6 +92,15 @@ impl Policy {
         Some((&trial.policy, trial.until))
     }
 
+    /// Returns this policy with its trial in its own generation.
+    pub(super) fn with_own_trial(self) -> Self {
+        let Some((numbers, until)) = self.trial() else {
+            return self;
+        };
+        let policy = self.as_trial(numbers);
+        self.replacing_trial(Some(TrialValues { policy, until }))
+    }
+
     fn has_algorithm_of(&self, other: &Self) -> bool {
         self.0.algorithm.code() == other.0.algorithm.code()
     }
