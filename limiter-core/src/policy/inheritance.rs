@@ -216,7 +216,7 @@ impl Policy {
         // debts.
         let longest = (self.window().saturating_add(before.window())).saturating_mul(2);
         let scaled = PreviousPolicy {
-            before: self.with_numbers_of(before),
+            before: self.without_trial().with_numbers_of(before),
             at,
             until: at.after(longest),
         };

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use limiter_core::registry::{
     Block, BlockTarget, PolicyRegistry, Suspension, SuspensionMode, SuspensionScope,
 };
-use limiter_core::{Enforcement, Limiter, ManualClock, Origin, Timestamp};
+use limiter_core::{Enforcement, Inheritance, Limiter, ManualClock, Origin, Policy, Timestamp};
 
 const POLICY: &str = "[policy.\"p\"]\nalgorithm = \"token_bucket\"\ncapacity = 2\nrate = \"1/s\"\n";
 
@@ -309,6 +309,19 @@ fn trial_round_trips_and_needs_no_newer_reader() {
             "text:5:39: policy.p.trial.at is unknown, expected capacity, rate, until",
         ]
     );
+}
+
+#[test]
+fn changed_policy_with_trial_round_trips() {
+    let sized = |capacity: u32| Policy::token_bucket("p").capacity(capacity).rate("1/s").build();
+    let end = Timestamp::from_micros(1_893_456_000_000_000);
+    let tried = sized(9).unwrap().with_trial(&sized(5).unwrap(), end).unwrap();
+    for inheritance in [Inheritance::AsIs, Inheritance::Reset, Inheritance::Proportional] {
+        let registry = PolicyRegistry::new().with(sized(2).unwrap());
+        registry.change(&tried, inheritance).unwrap();
+        let read = PolicyRegistry::from_toml(&registry.to_toml()).unwrap();
+        assert_eq!(read.get("p"), registry.get("p"), "{inheritance:?}");
+    }
 }
 
 #[tokio::test]
