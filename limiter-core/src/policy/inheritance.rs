@@ -169,6 +169,9 @@ impl Policy {
     /// usage from before the change is converted to the same fraction of the new quota; usage since
     /// the change is kept.
     ///
+    /// If `before` is itself the successor of a policy from this time or a later one, this policy
+    /// replaces it: the usage is converted from that earlier policy.
+    ///
     /// Until that time calls are decided by `before`; a cost above the old quota is denied until
     /// then, and its retry time is meaningless. Replicas that receive the change at different times
     /// agree if the time is in the future for all of them. Otherwise a limit that a replica charges
@@ -203,6 +206,9 @@ impl Policy {
     /// [`ConfigError::Invalid`] if `before` has another algorithm, and for exact windows and
     /// concurrency policies, which store individual permits.
     pub fn proportional_to(self, before: &Self, at: Timestamp) -> Result<Self, ConfigError> {
+        // No usage from before `at` exists under a policy whose change is not in force before `at`.
+        let scheduled = before.scaled().filter(|scaled| at <= scaled.at);
+        let before = scheduled.map_or(before, |scaled| &scaled.before);
         let rejected = |name, value: &Self, expected: &str| Err(ConfigError::invalid(name, value, expected));
         if let Algorithm::SlidingWindow(_) | Algorithm::Concurrency(_) = self.0.algorithm {
             let expected = "a token bucket, a funnel, a counter window or a fixed window";

@@ -145,6 +145,24 @@ pub(crate) async fn previous_policy_decides_until_scheduled_change(subject: Subj
     }
 }
 
+/// A change replaces a scheduled one: the policy before both is converted to the last one.
+pub(crate) async fn replaced_change_converts_policy_in_force(subject: Subject) {
+    for (small, large) in pairs() {
+        assert!(subject.call_of(&large, 60).await.is_allowed());
+        let at = subject.clock.now().after(secs(3_600));
+        let scheduled = small.clone().proportional_to(&large, at).unwrap();
+        let now = subject.clock.now().after(micros(1));
+        for at in [now, at] {
+            let last = large.clone().proportional_to(&scheduled, at).unwrap();
+            assert_eq!(last.before(), Some((&large, at)), "{large}");
+        }
+        subject.clock.set(now);
+        let last = large.clone().proportional_to(&scheduled, now).unwrap();
+        let peeked = subject.limits.peek(&last, KEY).await.unwrap();
+        assert_eq!(left(&peeked).whole(), 40, "{large}");
+    }
+}
+
 /// A limit that was charged since the change is not converted again, by any replica.
 pub(crate) async fn replicas_convert_a_limit_once(subject: Subject) {
     let other = replica(&subject);
