@@ -412,6 +412,35 @@ async fn exempt_and_shadow_calls_are_counted_by_every_entry_point() {
     );
 }
 
+/// The table of the limiter is full, and a denial of an enforced limit skips the shadow limits.
+#[tokio::test]
+async fn skipped_shadow_limits_are_not_counted_without_store() {
+    recorded();
+    let limits = Limiter::in_process().clock(&ManualClock::new()).max_keys(1);
+    let limits = limits.build();
+    let _ = limits.check(&bucket("filling", 1, 1), KEY).await.unwrap();
+    let of = |name: &str| Policy::token_bucket(name).capacity(1).rate(1);
+    let closed = of("closed if full").on_store_failure(OnStoreFailure::FailClosed);
+    let closed = closed.build().unwrap();
+    let error = of("error if full").on_store_failure(OnStoreFailure::Error);
+    let error = error.build().unwrap();
+    let shadow = of("skipped shadow")
+        .enforcement(Enforcement::Shadow)
+        .build()
+        .unwrap();
+    let both = [(&closed, KEY), (&shadow, KEY)];
+    let denied = limits.check_all(both).await.unwrap();
+    assert_eq!(
+        (denied.is_allowed(), denied.origin()),
+        (false, Origin::FailedClosed)
+    );
+    assert!(limits.acquire_all(both).await.is_err());
+    assert!(limits.check_all([(&error, KEY), (&shadow, KEY)]).await.is_err());
+    assert_counted("closed if full", &[("denied", "failed_closed", 2.0)]);
+    assert_counted("error if full", &[("error", "none", 1.0)]);
+    assert_counted("skipped shadow", &[]);
+}
+
 /// No other test of this process calls a policy by name, so all counted calls belong to this test.
 #[tokio::test]
 async fn unconfigured_calls_are_counted_without_name() {

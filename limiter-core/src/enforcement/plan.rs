@@ -132,6 +132,7 @@ impl<'a> EnforcementPlan<'a> {
     pub(crate) async fn decide(mut self) -> Result<Decision, Rejection> {
         let (limiter, limits, mode) = (self.limiter, self.reported_limits(), self.mode);
         let exempt = std::mem::take(&mut self.exempt);
+        let in_shadow = self.shadow.requests.len();
         let trials = std::mem::take(&mut self.trials);
         let answer = match trials.is_empty() {
             true => self.decide_all().await,
@@ -141,8 +142,11 @@ impl<'a> EnforcementPlan<'a> {
             }
         };
         let usage = limiter.inner.backend.usage();
-        observe::answered(usage, limits.into_iter(), mode, &answer);
-        if answer.as_ref().is_ok_and(Decision::is_allowed) {
+        let is_allowed = answer.as_ref().is_ok_and(Decision::is_allowed);
+        // As in `acquire`, the shadow limits come first and are not evaluated for a denied call.
+        let skipped = if is_allowed { 0 } else { in_shadow };
+        observe::answered(usage, limits.into_iter().skip(skipped), mode, &answer);
+        if is_allowed {
             count_exempt(usage, mode, &exempt);
         }
         answer
