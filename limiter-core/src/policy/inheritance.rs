@@ -180,8 +180,10 @@ impl Policy {
     ///
     /// The first call for a limit, including a peek, converts it; rounding is against the caller.
     /// Debts are converted too. Permits that are [leased](crate::PolicyBuilder::lease) at that time
-    /// are not converted. Two changes within the refill time of the quota are converted one after
-    /// the other, and a clock that is set back across the change may convert a limit a second time.
+    /// are not converted. After two changes within the refill time of the quota, only the last one
+    /// converts a limit that was not used between them, as if its usage were that of the second
+    /// policy: a limit that was made smaller twice may be denied for longer. A clock that is set
+    /// back across the change may convert a limit a second time.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
