@@ -412,6 +412,23 @@ async fn exempt_and_shadow_calls_are_counted_by_every_entry_point() {
     );
 }
 
+#[tokio::test]
+async fn limits_beside_forbidden_key_are_not_counted() {
+    recorded();
+    let limits = Limiter::in_process().clock(&ManualClock::new()).build();
+    let of = |name: &str| Policy::token_bucket(name).capacity(1).rate(1).group("all");
+    let listed = of("listed once").deny_keys(["eve"]).build().unwrap();
+    let shadow = of("beside forbidden")
+        .enforcement(Enforcement::Shadow)
+        .build()
+        .unwrap();
+    let all = [(&listed, KEY), (&shadow, KEY), (&listed, "eve")];
+    assert!(!limits.check_all(all).await.unwrap().is_allowed());
+    assert!(limits.acquire_all(all).await.is_err());
+    assert_counted("listed once", &[("denied", "key_list", 2.0)]);
+    assert_counted("beside forbidden", &[]);
+}
+
 /// The table of the limiter is full, and a denial of an enforced limit skips the shadow limits.
 #[tokio::test]
 async fn skipped_shadow_limits_are_not_counted_without_store() {

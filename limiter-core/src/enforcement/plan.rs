@@ -86,7 +86,8 @@ impl<'a> EnforcementPlan<'a> {
             sorted.add(position, limiter.with_defaults(request));
         }
         if sorted.forbidden.is_some() {
-            // The store does not decide the call.
+            // The store does not decide the call, and its other limits are not counted.
+            (sorted.enforced, sorted.shadow) = Default::default();
             sorted.trials.clear();
         }
         sorted
