@@ -182,7 +182,8 @@ impl PolicyRegistry {
 
     /// Formats the effective policies of all sources as text. Reading the text returns an equal
     /// registry, except for durations with fractions of a microsecond, which are rounded up, and
-    /// ends after the year 9999.
+    /// ends after the year 9999. If several sources suspend one scope, the text contains the
+    /// suspension that is active by the system's clock.
     #[must_use]
     pub fn to_toml(&self) -> String {
         write::text_of(&self.as_snapshot())

@@ -149,7 +149,8 @@ impl PolicyRegistry {
         was_there
     }
 
-    /// Returns the blocks of all sources, including those that have ended.
+    /// Returns the blocks of all sources, including those that have ended. If several sources block
+    /// the same keys of the same apps, the list contains the block that ends last.
     #[must_use]
     pub fn blocks(&self) -> Vec<Block> {
         self.with_overlays(|overlays| overlays.blocks.clone())
