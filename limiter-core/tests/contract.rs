@@ -148,6 +148,7 @@ on_every_store! {
         retry_after_of_several_limits_is_the_largest
         reset_after_is_exact
         next_after_is_exact
+        available_after_is_never_too_short_beside_leases
         reset_after_of_several_limits_is_the_largest
     ;
     time:

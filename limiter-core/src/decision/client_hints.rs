@@ -91,9 +91,9 @@ impl LimitOutcome {
     /// permits; zero if it could be admitted now; `None` if it exceeds the quota or the limit is a
     /// concurrency limit.
     ///
-    /// For a bucket or a funnel it is exact except for less than a thousandth of a permit. For a
-    /// window that needs more than one permit back, it is the time until all have returned. It is
-    /// never too short.
+    /// For a bucket or a funnel it is exact except for less than a thousandth of a permit, or an
+    /// upper bound while permits are [leased](crate::PolicyBuilder::lease). For a window that needs
+    /// more than one permit back, it is the time until all have returned. It is never too short.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -120,10 +120,18 @@ impl LimitOutcome {
         let micros = match policy.algorithm() {
             Algorithm::Concurrency(_) => return None,
             _ if cost <= remaining => 0,
-            Algorithm::TokenBucket(TokenBucket { rate, .. }) | Algorithm::Funnel(Funnel { rate, .. }) => {
+            Algorithm::TokenBucket(TokenBucket { capacity, rate })
+            | Algorithm::Funnel(Funnel { capacity, rate, .. }) => {
                 let wanted = u64::try_from(cost.as_thousandths()).ok()?;
                 let more = wanted.saturating_sub(next_permit(outcome.remaining));
-                outcome.next_after.saturating_add(rate.time_for(more, 0))
+                let at_rate = outcome.next_after.saturating_add(rate.time_for(more, 0));
+                let rest = rate.time_for(capacity.saturating_sub(wanted), 0);
+                // The limit is full later than at its rate if permits are leased, which return when
+                // their lease ends. From this time on it is refilled at its rate at most.
+                match outcome.reset_after.checked_sub(rest) {
+                    Some(latest) if latest > at_rate => latest.saturating_add(1),
+                    _ => at_rate,
+                }
             }
             _ if cost.whole() <= remaining.whole().saturating_add(1) => outcome.next_after,
             _ => outcome.reset_after,

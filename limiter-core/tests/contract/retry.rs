@@ -1,5 +1,6 @@
 //! `retry_after` of denied calls: exact to the microsecond, in both directions.
 
+use limiter_core::lease::LeaseReport;
 use limiter_core::{Amount, LimitRequest, Policy};
 
 use crate::support::{
@@ -202,4 +203,28 @@ pub(crate) async fn reset_after_of_several_limits_is_the_largest(subject: Subjec
         .collect();
     assert_eq!(resets, [millis(500), secs(60)]);
     assert_eq!(decision.reset_after(), secs(60));
+}
+
+/// Leased permits return when their lease ends, and the holder refills its bucket until then.
+pub(crate) async fn available_after_is_never_too_short_beside_leases(subject: Subject) {
+    let (limits, clock) = (&subject.limits, &subject.clock);
+    for (number, steady) in [0, 500_000, 1_000_000].into_iter().enumerate() {
+        let number = number.to_string();
+        for policy in [bucket(&number, 10, "7/3s"), funnel(&number, 10, "7/3s")] {
+            let lease = || limits.token_lease(&policy, KEY, "node").lifetime(secs(60));
+            let unused = lease().read().await.unwrap();
+            let report = LeaseReport::default().wanted(5_u32).held(5_u32);
+            let report = report.steady_millionths(steady);
+            lease().renew(&unused, report).await.unwrap();
+            clock.advance(millis(1));
+            let decision = subject.call_of(&policy, 2).await;
+            let start = clock.now();
+            for cost in 1..=10_u32 {
+                let after = only(&decision).available_after(Amount::from(cost)).unwrap();
+                clock.set(start.after(after));
+                let peeked = limits.peek(&policy, KEY).cost(cost).await.unwrap();
+                assert!(peeked.is_allowed(), "{policy}: {cost} after {after:?}");
+            }
+        }
+    }
 }
