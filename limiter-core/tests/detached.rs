@@ -192,7 +192,11 @@ async fn released_permits_of_an_outage_leave_no_tasks() {
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let before = tasks();
     for _ in 0..200 {
-        let permit = limits.acquire_concurrency(&exports, KEY).detached().await.unwrap();
+        let permit = limits
+            .acquire_concurrency(&exports, KEY)
+            .detached()
+            .await
+            .unwrap();
         assert_eq!(permit.decision().origin(), Origin::LocalFallback);
         // The task of the permit starts.
         tokio::task::yield_now().await;
@@ -205,7 +209,11 @@ async fn released_permits_of_an_outage_leave_no_tasks() {
             tokio::task::yield_now().await;
         }
     };
-    assert!(tokio::time::timeout(PATIENT, ended).await.is_ok(), "{} tasks", tasks());
+    assert!(
+        tokio::time::timeout(PATIENT, ended).await.is_ok(),
+        "{} tasks",
+        tasks()
+    );
 }
 
 /// A future may be dropped outside of the runtime in which its query is in flight.

@@ -147,7 +147,7 @@ impl Policy {
         match version.pending(now) {
             Some(scaled) if is_same && self.0.scaled.is_none() && scaled.in_force_at(now).is_none() => {
                 let scaled = PreviousPolicy {
-                    before: self.with_numbers_of(&scaled.before),
+                    before: self.without_trial().with_numbers_of(&scaled.before),
                     ..*scaled
                 };
                 Self(Arc::new(PolicyInner {

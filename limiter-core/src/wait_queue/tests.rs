@@ -260,7 +260,10 @@ fn late_reply_of_lost_query_blocks_no_waiter() {
     ));
     let query = ticket.begin_query(&queues, soon());
     let failed = StoreError::new(StoreErrorKind::Timeout, "long ago");
-    assert!(lost.hand_out([Err(failed.into())], |_| RetryTimes::when_due(now)).is_empty());
+    assert!(
+        lost.hand_out([Err(failed.into())], |_| RetryTimes::when_due(now))
+            .is_empty()
+    );
     assert!(
         matches!(ticket.poll_state(&queues, now), TicketState::QueryPending(_)),
         "it does not receive the outdated failure"

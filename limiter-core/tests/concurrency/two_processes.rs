@@ -156,7 +156,14 @@ async fn awaited_release_after_transfers_gives_other_process_a_turn() {
     };
     let (limits, other) = (limiter(), limiter());
     let policy = policy(1, secs(30));
-    let wait = || Box::pin(limits.acquire_concurrency(&policy, KEY).timeout(PATIENT).into_future());
+    let wait = || {
+        Box::pin(
+            limits
+                .acquire_concurrency(&policy, KEY)
+                .timeout(PATIENT)
+                .into_future(),
+        )
+    };
     let first = limits.acquire_concurrency(&policy, KEY).await.unwrap();
     let (mut second, mut third) = (wait(), wait());
     for waiting in [&mut second, &mut third] {

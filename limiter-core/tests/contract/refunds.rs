@@ -29,7 +29,10 @@ pub(crate) async fn refund_returns_at_most_usage(subject: Subject) {
 pub(crate) async fn refund_above_quota_repays_debt(subject: Subject) {
     let fixed = Policy::fixed_window("fixed").limit(5).window("5s");
     let counters = Policy::counter_window("counters").limit(5).window("5s");
-    let windows = [fixed.deadline(PATIENT).build(), counters.deadline(PATIENT).build()];
+    let windows = [
+        fixed.deadline(PATIENT).build(),
+        counters.deadline(PATIENT).build(),
+    ];
     let policies = one_of_each().into_iter().chain(windows.map(Result::unwrap));
     for policy in policies {
         subject.limits.charge(&policy, KEY).cost(12).await.unwrap();
