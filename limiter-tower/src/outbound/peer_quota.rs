@@ -12,7 +12,7 @@ use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
 use http::header::{CONTENT_TYPE, DATE, RETRY_AFTER};
-use http::{HeaderMap, HeaderName, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use crate::responses::grpc::response_type;
 
@@ -52,13 +52,12 @@ fn retry_after(headers: &HeaderMap, now: &Now<'_>) -> Option<Duration> {
     (!pause.is_zero()).then_some(pause)
 }
 
-/// The value of a field that occurs once.
+/// The only value of a field. A proxy may repeat the line of the server.
 fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
-    let mut values = headers.get_all(name).iter();
-    match (values.next(), values.next()) {
-        (Some(value), None) => Some(value.to_str().ok()?.trim_matches([' ', '\t'])),
-        _ => None,
-    }
+    let text = |value: &'a HeaderValue| Some(value.to_str().ok()?.trim_matches([' ', '\t']));
+    let mut values = headers.get_all(name).iter().map(text);
+    let first = values.next()??;
+    values.all(|value| value == Some(first)).then_some(first)
 }
 
 /// A number of digits only; `from_str` would accept a sign.

@@ -82,6 +82,11 @@ fn retry_after_is_seconds_or_date_of_429_or_503() {
         None,
         "repeated with another value"
     );
+    assert_eq!(
+        parsed_pause(429, &[("retry-after", "5"), ("retry-after", " 5")]),
+        Some(5.0),
+        "repeated with the same value"
+    );
 }
 
 #[test]
