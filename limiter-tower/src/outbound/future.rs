@@ -82,7 +82,8 @@ impl ObserveResponse {
     fn to<B>(self, response: &mut Response<B>) {
         self.peer.observe_response(&self.key, response);
         if let Some(decision) = self.shown {
-            response.extensions_mut().insert(*decision);
+            // An existing decision comes from an inner layer, which is more specific.
+            response.extensions_mut().get_or_insert_with(|| *decision);
         }
     }
 }

@@ -307,6 +307,23 @@ async fn shadow_denial_is_attached_to_response() {
 }
 
 #[tokio::test]
+async fn decision_of_inner_layer_is_kept() {
+    let (limits, _clock) = limiter();
+    let layer = |name: &str| {
+        let shadow = Policy::sliding_window(name).limit(1).window("1m");
+        RateLimitLayer::outbound(&limits, shadow.enforcement(Enforcement::Shadow).build().unwrap())
+    };
+    let service = layer("outer").layer(layer("inner").layer(Strict::default()));
+    service.clone().oneshot(request("ann")).await.unwrap();
+    let response = service.oneshot(request("ann")).await.unwrap();
+    let denied_by = response
+        .extensions()
+        .get::<Decision>()
+        .and_then(Decision::denied_by);
+    assert_eq!(denied_by.unwrap().policy().name(), "inner");
+}
+
+#[tokio::test]
 async fn shutdown_ends_waits() {
     let (limits, _clock) = limiter();
     let service = RateLimitLayer::outbound(&limits, one_a_minute())
