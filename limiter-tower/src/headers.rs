@@ -225,15 +225,15 @@ impl RateLimitFields {
         }
     }
 
-    /// Replaces the headers of another limit if this limit is more restrictive. `shown` names the
-    /// headers with the remaining permits and with the reset.
+    /// Replaces the headers of another limit if this limit is known to be more restrictive. `shown`
+    /// names the headers with the remaining permits and with the reset.
     fn replace(&self, headers: &mut HeaderMap, shown: [&HeaderName; 2], names: &[HeaderName]) {
         let [remaining, reset] = shown;
         let keeps = headers.get(remaining).is_some_and(|existing| {
             let (own, until) = (self.value(remaining), self.value(reset));
             let own = own.and_then(|own| draft7::remaining_and_reset(&own, until.as_ref()));
             let others = draft7::remaining_and_reset(existing, headers.get(reset));
-            others.is_none() || others <= own
+            others.is_none() || own.is_none() || others <= own
         });
         if keeps {
             return;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use http::Response;
 use limiter_core::Policy;
+use limiter_tower::settlement::ActualCost;
 use limiter_tower::{RateLimitHeaders, RateLimitLayer, ResponseConfig, key};
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -90,4 +91,25 @@ async fn client_that_waits_is_denied_by_neither_layer() {
         clock.advance(Duration::from_secs(420));
         assert_eq!(send().await.status(), 200, "{dialect:?}");
     }
+}
+
+/// In draft 7, `RateLimit-Policy` belongs to the limit that `RateLimit` shows.
+#[tokio::test]
+async fn limit_without_remaining_permits_keeps_headers_of_inner_layer() {
+    let (limits, _clock) = limiter();
+    let layer = |name: &str, limit: u32, window: &str| {
+        let policy = Policy::sliding_window(name).limit(limit).window(window);
+        RateLimitLayer::new(&limits, policy.build().unwrap())
+            .key(key::header("x-api-key"))
+            .responses(&ResponseConfig::new().headers(RateLimitHeaders::Draft7))
+    };
+    let echo = service_fn(async |_: http::Request<String>| {
+        Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+    });
+    // The remaining permits of the outer layer are unknown until the body has ended.
+    let bytes = layer("bytes", 1_000, "1h").settle(ActualCost::body_bytes());
+    let service = bytes.layer(layer("requests", 5, "1m").layer(echo));
+    let response = service.oneshot(request("ann")).await.unwrap();
+    let shown = ["ratelimit", "ratelimit-policy"].map(|name| &response.headers()[name]);
+    assert_eq!(shown, ["limit=5, remaining=4, reset=60", "5;w=60"]);
 }
