@@ -97,6 +97,15 @@ pub fn named(limiter: &Limiter, name: &str, key: &Key<'_>) -> Result<ResolvedPol
     limiter.resolve_call(name, key)
 }
 
+/// As [`named`], for a call that looks its policy up again: a failed lookup is not counted.
+///
+/// # Errors
+///
+/// As [`named`].
+pub fn named_again(limiter: &Limiter, name: &str, key: &Key<'_>) -> Result<ResolvedPolicies, Rejection> {
+    limiter.resolve_again(name, key)
+}
+
 /// Returns whether calls under a policy never wait: a denial rejects them, and they are not paced.
 #[must_use]
 #[inline]

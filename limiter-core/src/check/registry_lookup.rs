@@ -163,7 +163,17 @@ impl Limiter {
     /// Looks up the policy of an operation that is not counted as a call.
     pub(crate) fn resolve(&self, name: &str, key: &Key<'_>) -> Result<ResolvedPolicies, Rejection> {
         self.open()?;
-        match (self.find(name, key), self.inner.names.on_unknown_policy) {
+        self.resolved(name, self.find(name, key))
+    }
+
+    /// Looks up the policy of a call again. [`resolve_call`](Self::resolve_call) has counted it.
+    pub(crate) fn resolve_again(&self, name: &str, key: &Key<'_>) -> Result<ResolvedPolicies, Rejection> {
+        self.open()?;
+        self.resolved(name, self.in_force(name, key))
+    }
+
+    fn resolved(&self, name: &str, found: Option<Policy>) -> Result<ResolvedPolicies, Rejection> {
+        match (found, self.inner.names.on_unknown_policy) {
             (Some(policy), _) => Ok(ResolvedPolicies::Policy(policy)),
             (None, OnUnknownPolicy::Allow) => Ok(ResolvedPolicies::Allowed(Decision {
                 ..Decision::without_query(Origin::NotConfigured, self.inner.clock.now())

@@ -13,7 +13,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use http::Request;
-use limiter_core::__private::try_acquire_concurrency;
+use limiter_core::__private::{named, try_acquire_concurrency};
 use limiter_core::concurrency::{AcquireConcurrency, ConcurrencyPermit};
 use limiter_core::{Amount, ConfigError, Decision, OnDenial, Policy, Rejection};
 
@@ -144,7 +144,7 @@ impl AdmissionConfig {
         &'a self,
         scope: &'a RequestScope<'_>,
     ) -> Result<Resolution<ResolvedLimit<'a>>, Rejection> {
-        let mut resolved = match self.limits.resolve(scope)? {
+        let mut resolved = match self.limits.resolve(scope, named)? {
             Resolution::Limits(resolved) => resolved,
             Resolution::Nothing(decision) => return Ok(Resolution::Nothing(decision)),
         };

@@ -24,8 +24,8 @@ use std::time::Duration;
 
 use http::Request;
 use limiter_core::__private::{
-    LayerWait, OneOrMany, Passage, Reporter, ResolvedPolicies, admit_waiting, after_try, named, never_waits,
-    try_acquire, try_decide, try_pass, unlimited,
+    LayerWait, OneOrMany, Passage, Reporter, ResolvedPolicies, admit_waiting, after_try, named, named_again,
+    never_waits, try_acquire, try_decide, try_pass, unlimited,
 };
 use limiter_core::future::Check;
 use limiter_core::{Amount, ConfigError, Decision, Key, LimitRequest, Limiter, Policy, Rejection};
@@ -231,7 +231,7 @@ impl LayerConfig {
         scope: &RequestScope<'_>,
         settling: &mut Option<Box<Settling>>,
     ) -> Poll<Result<Decision, Rejection>> {
-        let resolved = match self.resolve(scope) {
+        let resolved = match self.resolve(scope, named) {
             Ok(Resolution::Limits(resolved)) => resolved,
             Ok(Resolution::Nothing(decision)) => return Poll::Ready(Ok(decision)),
             Err(rejection) => return Poll::Ready(Err(rejection)),
@@ -260,7 +260,7 @@ impl LayerConfig {
         scope: &RequestScope<'_>,
         bound: Option<Duration>,
     ) -> Result<(Decision, Option<Box<Settling>>), Rejection> {
-        let resolved = match self.resolve(scope) {
+        let resolved = match self.resolve(scope, named_again) {
             Ok(Resolution::Limits(resolved)) => resolved,
             Ok(Resolution::Nothing(decision)) => return Ok((decision, None)),
             Err(rejection) => return Err(self.log_rejection(Err(rejection))),
@@ -284,10 +284,11 @@ impl LayerConfig {
         }
     }
 
-    /// Resolves the policies of a request; names are looked up in the registry.
+    /// Resolves the policies of a request; `named` looks names up in the registry.
     pub(crate) fn resolve<'a>(
         &'a self,
         scope: &'a RequestScope<'_>,
+        named: fn(&Limiter, &str, &Key<'_>) -> Result<ResolvedPolicies, Rejection>,
     ) -> Result<Resolution<SmallVec<[ResolvedLimit<'a>; 1]>>, Rejection> {
         let mut resolved = SmallVec::new();
         let (mut nothing, mut mistaken) = (None, false);

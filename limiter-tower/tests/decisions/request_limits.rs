@@ -1,5 +1,7 @@
 //! Policies, keys and costs for each request.
 
+use std::time::Duration;
+
 use http::{Method, Request, StatusCode};
 use limiter_core::registry::{OnUnknownPolicy, PolicyRegistry};
 use limiter_core::{Enforcement, Key, Limiter, ManualClock, OnDenial, Policy};
@@ -303,6 +305,25 @@ async fn unlimited_request_is_not_counted() {
         500
     );
     assert_eq!(limits.peek(&policy, "ann").await.unwrap().remaining(), 1);
+}
+
+#[tokio::test]
+async fn unknown_name_beside_other_policies_is_counted_once() {
+    let registry = PolicyRegistry::new();
+    let limits = Limiter::in_process()
+        .clock(&ManualClock::new())
+        .registry(&registry);
+    let known = ["burst", "daily"].map(|name| PolicySet::from(bucket(name, 2)));
+    let all = PolicySet::from_iter([PolicySet::from("unknown"), PolicySet::from(known)]);
+    let service = RateLimitLayer::new(&limits.build(), all)
+        .key(key::header("x-api-key"))
+        .max_wait(Duration::from_secs(1))
+        .layer(Strict::default());
+
+    for calls in 1..=2 {
+        assert_eq!(status(&service, at("/")).await, 200);
+        assert_eq!(registry.not_configured(), calls);
+    }
 }
 
 #[test]
