@@ -1,6 +1,7 @@
 //! Requests under enforcement modes that do not reject.
 
 use std::convert::Infallible;
+use std::time::Duration;
 
 use http::{Request, Response};
 use limiter_core::{Decision, Enforcement, Policy};
@@ -98,4 +99,25 @@ async fn invalid_cost_in_shadow_mode_is_reported_as_denial() {
         "the valid limit is settled"
     );
     assert_eq!(left(&limits, &shadow, "ann").await, 3);
+}
+
+#[tokio::test]
+async fn decision_in_shadow_mode_has_error_of_store() {
+    let (limits, _clock) = limiter();
+    let rate = Policy::token_bucket("rate").capacity(3).rate("1/s");
+    let rate = rate.enforcement(Enforcement::Shadow).build().unwrap();
+    let flights = Policy::concurrency("flights").max(3);
+    let flights = flights.enforcement(Enforcement::Shadow).build().unwrap();
+    let rate = RateLimitLayer::new(&limits, rate).key(key::global());
+    let flights = ConcurrencyLimitLayer::new(&limits, flights).key(key::global());
+    limits.shutdown(Duration::ZERO).await;
+    let answered = rate.layer(Strict::default()).oneshot(request("ann")).await;
+    let (of_rate, _) = answered.unwrap().into_parts();
+    let answered = flights.layer(Strict::default()).oneshot(request("ann")).await;
+    let (of_flights, _) = answered.unwrap().into_parts();
+    for head in [of_rate, of_flights] {
+        let decision = head.extensions.get::<Decision>().unwrap();
+        assert!(decision.would_deny());
+        assert!(decision.store_error().is_some(), "{decision:?}");
+    }
 }

@@ -14,6 +14,7 @@ use crate::check::acquire_concurrency::AcquireConcurrency;
 use crate::concurrency::permit::{ConcurrencyPermit, PermitBacking};
 use crate::decision::{Decision, DecisionFlags, LimitOutcome, Origin, Rejection};
 use crate::enforcement::KeyRule;
+use crate::error::StoreError;
 use crate::policy::Enforcement;
 use crate::support::one_or_many::OneOrMany;
 
@@ -77,7 +78,10 @@ impl AcquireConcurrency<'_> {
                         allowed: true,
                         ..Decision::clone(denied)
                     },
-                    Rejection::Unavailable { .. } => without_query(Origin::FailedOpen),
+                    Rejection::Unavailable { error, .. } => Decision {
+                        store_error: Some(Box::new(StoreError::clone(error))),
+                        ..without_query(Origin::FailedOpen)
+                    },
                     // The call is invalid, so the store was not queried and is assumed to be
                     // available.
                     _ => without_query(limiter.inner.backend.origin()),
