@@ -113,6 +113,12 @@ pub fn never_waits(policy: &Policy) -> bool {
     policy.on_denial() == OnDenial::Reject && !policy.is_paced()
 }
 
+/// Returns whether the limit at this index of the decision was decided in shadow mode.
+#[must_use]
+pub fn is_in_shadow(decision: &Decision, index: usize) -> bool {
+    decision.is_in_shadow(index)
+}
+
 /// Returns the text that `write` returned at its first call for this policy. Used by
 /// limiter-tower's headers.
 pub fn cached_text(policy: &Policy, write: impl FnOnce() -> String) -> &str {

@@ -23,7 +23,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{Entry, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue};
-use limiter_core::__private::whole_seconds;
+use limiter_core::__private::{is_in_shadow, whole_seconds};
 use limiter_core::{Decision, Enforcement, LimitOutcome};
 
 use header_buffer::HeaderBuffer;
@@ -275,9 +275,15 @@ fn known_of<'a>(decision: &'a Decision, open: &'a Unsettled) -> impl Iterator<It
 
 fn placed(decision: &Decision) -> impl Iterator<Item = (usize, &LimitOutcome)> {
     let in_shadow = decision.is_allowed() && !decision.is_degraded();
-    decision.limits().iter().enumerate().filter(move |(_, limit)| {
-        limit.policy().enforcement() == Enforcement::Enforce && (limit.is_allowed() || !in_shadow)
-    })
+    decision
+        .limits()
+        .iter()
+        .enumerate()
+        .filter(move |(index, limit)| {
+            limit.policy().enforcement() == Enforcement::Enforce
+                && !is_in_shadow(decision, *index)
+                && (limit.is_allowed() || !in_shadow)
+        })
 }
 
 /// Returns the time for which a limit has no remaining permits.

@@ -12,6 +12,8 @@ use crate::decision::{Decision, LimitOutcome};
 pub(crate) enum Participation {
     /// The decision's origin decided it, and charged it if the call was allowed.
     AsDecided,
+    /// As `AsDecided`, in shadow mode.
+    InShadow,
     /// It is part of the decision but was not charged with the other limits, because it is in
     /// shadow mode.
     Apart,
@@ -20,8 +22,9 @@ pub(crate) enum Participation {
 }
 
 /// The participation of a call's limits, by position in the request. In nearly all calls every
-/// limit is `AsDecided`. A call can exceed the maximum number of limits of one decision only if
-/// some are not enforced; the limits beyond the maximum count as absent.
+/// limit is `AsDecided`; both bits of a limit denote `InShadow`. A call can exceed the maximum
+/// number of limits of one decision only if some are not enforced; the limits beyond the maximum
+/// count as absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Participations {
     apart: u16,
@@ -32,9 +35,12 @@ impl Participations {
     pub(crate) fn get(self, number: usize) -> Participation {
         match bit(number) {
             None => Participation::Absent,
-            Some(bit) if self.absent & bit != 0 => Participation::Absent,
-            Some(bit) if self.apart & bit != 0 => Participation::Apart,
-            Some(_) => Participation::AsDecided,
+            Some(bit) => match (self.apart & bit != 0, self.absent & bit != 0) {
+                (false, false) => Participation::AsDecided,
+                (true, true) => Participation::InShadow,
+                (true, false) => Participation::Apart,
+                (false, true) => Participation::Absent,
+            },
         }
     }
 
@@ -44,11 +50,18 @@ impl Participations {
         self.absent &= !bit;
         match part {
             Participation::AsDecided => {}
+            Participation::InShadow => {
+                self.apart |= bit;
+                self.absent |= bit;
+            }
             Participation::Apart => self.apart |= bit,
             Participation::Absent => self.absent |= bit,
         }
     }
 }
+
+/// The number of limits that both sets record.
+const MAX_LIMITS: usize = 16;
 
 fn bit(number: usize) -> Option<u16> {
     1_u16.checked_shl(u32::try_from(number).ok()?)
@@ -60,6 +73,17 @@ impl Decision {
     pub(crate) fn index_of(&self, number: usize) -> Option<usize> {
         let stands = |number: usize| self.parts.get(number) != Participation::Absent;
         stands(number).then(|| (0..number).filter(|before| stands(*before)).count())
+    }
+
+    /// Returns whether the limit at this index of [`limits`](Self::limits) was decided in shadow
+    /// mode: that of its policy, of the limiter, or of a suspension.
+    pub(crate) fn is_in_shadow(&self, index: usize) -> bool {
+        let parts = (0..MAX_LIMITS).map(|number| self.parts.get(number));
+        let mut parts = parts.filter(|part| *part != Participation::Absent);
+        matches!(
+            parts.nth(index),
+            Some(Participation::InShadow | Participation::Apart)
+        )
     }
 
     /// Returns the outcome of the limit at this position of the request; `None` for a limit that
@@ -94,6 +118,7 @@ mod tests {
         for (number, part) in [
             (0, Participation::Apart),
             (3, Participation::Absent),
+            (5, Participation::InShadow),
             (15, Participation::Apart),
             (16, Participation::Apart),
         ] {
@@ -103,6 +128,7 @@ mod tests {
         let expected = |number| match number {
             0 => Participation::Apart,
             3 | 15.. => Participation::Absent,
+            5 => Participation::InShadow,
             _ => Participation::AsDecided,
         };
         for number in 0..40 {

@@ -312,7 +312,7 @@ impl<'a> EnforcementPlan<'a> {
                 match () {
                     () if shadow.would_deny() && shadow.limits.is_empty() => Participation::Absent,
                     () if shadow.would_deny() => Participation::Apart,
-                    () if is_alike => Participation::AsDecided,
+                    () if is_alike => Participation::InShadow,
                     () if shadow.limits.is_empty() => Participation::Absent,
                     () => Participation::Apart,
                 },

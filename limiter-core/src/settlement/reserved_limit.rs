@@ -63,7 +63,7 @@ impl ReservedLimit {
                     outcomes.next();
                     return None;
                 }
-                Participation::AsDecided => outcomes.next(),
+                Participation::AsDecided | Participation::InShadow => outcomes.next(),
             };
             let (limit, decided_at) = (limit?, decision.decided_at());
             let whole_at = match decision.origin() {

@@ -4,7 +4,8 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use http::{Request, Response};
-use limiter_core::{Decision, Enforcement, Policy};
+use limiter_core::registry::{PolicyRegistry, Suspension, SuspensionMode, SuspensionScope};
+use limiter_core::{Decision, Enforcement, Limiter, ManualClock, Policy};
 use limiter_tower::settlement::ActualCost;
 use limiter_tower::{ConcurrencyLimitLayer, RateLimitLayer, RequestLimits, key};
 use tower::{Layer, Service, ServiceExt};
@@ -119,5 +120,24 @@ async fn decision_in_shadow_mode_has_error_of_store() {
         let decision = head.extensions.get::<Decision>().unwrap();
         assert!(decision.would_deny());
         assert!(decision.store_error().is_some(), "{decision:?}");
+    }
+}
+
+/// A suspension has the effect of the policy's own mode.
+#[tokio::test]
+async fn suspension_in_shadow_mode_omits_headers() {
+    let (clock, registry) = (ManualClock::new(), PolicyRegistry::new());
+    let limits = Limiter::in_process().clock(&clock).registry(&registry).build();
+    let end = clock.now().after(Duration::from_secs(60));
+    let suspension = Suspension::new(SuspensionScope::All, SuspensionMode::Shadow, end);
+    registry.suspend(suspension).unwrap();
+    let flights = Policy::concurrency("flights").max(3).build().unwrap();
+    let rate = RateLimitLayer::new(&limits, bucket("rate", 1)).key(key::global());
+    let flights = ConcurrencyLimitLayer::new(&limits, flights).key(key::global());
+    let service = flights.layer(rate.layer(Strict::default()));
+    for _ in 0..2 {
+        let response = service.clone().oneshot(request("ann")).await.unwrap();
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.headers().get("ratelimit"), None);
     }
 }

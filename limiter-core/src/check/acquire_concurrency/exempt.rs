@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::algorithm::{StepOutcome, StepResult};
 use crate::check::acquire_concurrency::AcquireConcurrency;
 use crate::concurrency::permit::{ConcurrencyPermit, PermitBacking};
-use crate::decision::{Decision, DecisionFlags, LimitOutcome, Origin, Rejection};
+use crate::decision::{Decision, DecisionFlags, LimitOutcome, Origin, Participation, Rejection};
 use crate::enforcement::KeyRule;
 use crate::error::StoreError;
 use crate::policy::Enforcement;
@@ -87,6 +87,11 @@ impl AcquireConcurrency<'_> {
                     _ => without_query(limiter.inner.backend.origin()),
                 };
                 shadow_permit(is_enforced, rejection, decision)
+            }
+            Ok(permit) if !is_enforced => {
+                let (mut decision, backing) = permit.into_parts();
+                decision.parts.set(0, Participation::InShadow);
+                Ok(ConcurrencyPermit::new(decision, backing))
             }
             permit => permit,
         }

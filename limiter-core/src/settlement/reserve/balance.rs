@@ -47,7 +47,7 @@ impl Reservation {
         for (number, reserved) in self.limits.iter().enumerate() {
             let limit_outcome = match parts.get(number) {
                 Participation::Absent => None,
-                Participation::AsDecided | Participation::Apart => outcomes.next(),
+                Participation::AsDecided | Participation::InShadow | Participation::Apart => outcomes.next(),
             };
             if let (Some(reserved), Some(limit_outcome)) = (reserved, limit_outcome) {
                 change(reserved, limit_outcome);
