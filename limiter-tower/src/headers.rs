@@ -239,7 +239,9 @@ impl RateLimitFields {
             return;
         }
         for name in names {
-            if let Some(value) = self.value(name) {
+            // Another service may state its policies alone, as a list.
+            let is_other_form = headers.get(name).is_some_and(draft10::is_list);
+            if let Some(value) = self.value(name).filter(|_| !is_other_form) {
                 drop(headers.try_insert(name, value));
             }
         }

@@ -113,3 +113,19 @@ async fn limit_without_remaining_permits_keeps_headers_of_inner_layer() {
     let shown = ["ratelimit", "ratelimit-policy"].map(|name| &response.headers()[name]);
     assert_eq!(shown, ["limit=5, remaining=4, reset=60", "5;w=60"]);
 }
+
+#[tokio::test]
+async fn policies_in_another_form_are_not_changed() {
+    let (limits, _clock) = limiter();
+    let policy = Policy::sliding_window("requests").limit(5).window("1m");
+    let layer = RateLimitLayer::new(&limits, policy.build().unwrap())
+        .key(key::header("x-api-key"))
+        .responses(&ResponseConfig::new().headers(RateLimitHeaders::Draft7));
+    let inner = service_fn(async |_: http::Request<String>| {
+        let response = Response::builder().header("ratelimit-policy", r#""inner";q=9;w=60"#);
+        response.body(String::new())
+    });
+    let response = layer.layer(inner).oneshot(request("ann")).await.unwrap();
+    let shown = ["ratelimit", "ratelimit-policy"].map(|name| &response.headers()[name]);
+    assert_eq!(shown, ["limit=5, remaining=4, reset=60", r#""inner";q=9;w=60"#]);
+}
