@@ -133,7 +133,8 @@ impl KeyRejection {
 }
 
 /// A complete response: HTTP clients receive its status, headers and body. A gRPC client receives
-/// the code that corresponds to the status, and the body as message if it is plain text.
+/// the code that corresponds to the status, and the start of the body as message if it is plain
+/// text.
 ///
 /// ```
 /// use http::{Response, StatusCode};

@@ -88,15 +88,27 @@ pub(crate) fn code(status: StatusCode) -> i32 {
     }
 }
 
-/// Printable ASCII except the percent sign is not encoded.
+/// The maximum length of an encoded message. Clients reject headers above 16 KiB in total, and do
+/// not receive the status then.
+const MAX_MESSAGE_BYTES: usize = 1_024;
+
+/// Printable ASCII except the percent sign is not encoded. The text is cut at a character, at the
+/// maximum length.
 fn percent_encoded(text: &str) -> String {
     use std::fmt::Write as _;
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b' '..=b'~' if byte != b'%' => encoded.push(char::from(byte)),
-            // Writing to a String cannot fail.
-            _ => drop(write!(encoded, "%{byte:02X}")),
+    let mut encoded = String::with_capacity(text.len().min(MAX_MESSAGE_BYTES));
+    for character in text.chars() {
+        let before = encoded.len();
+        for byte in character.encode_utf8(&mut [0; 4]).bytes() {
+            match byte {
+                b' '..=b'~' if byte != b'%' => encoded.push(char::from(byte)),
+                // Writing to a String cannot fail.
+                _ => drop(write!(encoded, "%{byte:02X}")),
+            }
+        }
+        if encoded.len() > MAX_MESSAGE_BYTES {
+            encoded.truncate(before);
+            break;
         }
     }
     encoded

@@ -1,6 +1,8 @@
 //! Keys as tonic's server finds them.
 
 use http::uri::PathAndQuery;
+use http::{Response, StatusCode};
+use limiter_tower::key::KeyRejection;
 use limiter_tower::{RateLimitLayer, key, skip};
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
@@ -57,5 +59,29 @@ async fn tonic_server_provides_peer_and_method() {
             Code::Unimplemented
         );
     }
+    server.abort();
+}
+
+/// Clients reject responses whose headers are longer than 16 KiB.
+#[tokio::test]
+async fn long_message_of_rejection_does_not_hide_its_code() {
+    let (limits, _clock) = limiter();
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let page = Response::builder().status(StatusCode::UNAUTHORIZED);
+    let page = page.header("content-type", "text/plain; charset=utf-8");
+    let page = page.body("\u{fc}".repeat(8_192).into()).unwrap();
+    let by_user = key::header("x-user").or_reject(KeyRejection::from(page));
+    let server = Server::builder()
+        .layer(RateLimitLayer::new(&limits, one_a_minute()).key(by_user))
+        .add_routes(Routes::default())
+        .serve_with_incoming(TcpListenerStream::new(listener));
+    let server = tokio::spawn(server);
+    let endpoint = Channel::from_shared(format!("http://{address}")).unwrap();
+    let channel = endpoint.connect().await.unwrap();
+    assert_eq!(
+        code(&channel, "/greeter.Greeter/Greet").await,
+        Code::Unauthenticated
+    );
     server.abort();
 }
