@@ -119,6 +119,7 @@ impl AdmissionConfig {
             Admitted::WithKey(permit, _) => Some(PermitHandle::new(permit)),
             Admitted::Freely(_) => None,
         };
+        let permit_handle = permit_handle.map(|handle| handle.for_method(request.method()));
         (response_hooks, permit_handle)
     }
 

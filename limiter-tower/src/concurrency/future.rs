@@ -2,9 +2,9 @@
 //! moves the permit into the response's body.
 //!
 //! The request is in flight until its response body ends, so a response with a body takes the
-//! permit with it. If the call fails or the body is already at its end, the future first waits for
-//! the release of the permit, so that a sequential client is not denied by its own previous
-//! request.
+//! permit with it. If the call fails or the body is already at its end, or if the server sends no
+//! body (HEAD), the future first waits for the release of the permit, so that a sequential client
+//! is not denied by its own previous request.
 //!
 //! Invariant: a permit is never leaked, also if the future or the body is dropped. Tests:
 //! `tests/load/bodies.rs`, `tests/load/sequential.rs`, `tests/load/random_cancellation.rs`.
@@ -185,8 +185,8 @@ where
                     let result = ready!(inner.poll(context));
                     let (permit_handle, mut response_hooks) =
                         (permit_handle.take(), mem::take(response_hooks));
-                    let has_ended =
-                        (result.as_ref()).map_or(true, |response| response.body().is_end_stream());
+                    let has_ended = permit_handle.as_ref().is_some_and(PermitHandle::ends_with_head)
+                        || (result.as_ref()).map_or(true, |response| response.body().is_end_stream());
                     if !has_ended {
                         return Poll::Ready(result.map(|response| {
                             response_hooks

@@ -26,10 +26,11 @@ use crate::responses::ResponseConfig;
 /// policy, in this process or, with Redis, in all processes.
 ///
 /// A request holds its permit from its admission until the body of its response has ended (with the
-/// last frame, the trailers or an error) or is dropped, until the inner service fails, or until the
-/// client disconnects. Over HTTP/1, hyper detects a disconnect only when it reads or writes; it
-/// does not detect it while a part of the request's body is unread and nothing is sent. A streamed
-/// response, or a gRPC call with a stream of messages, is in flight until the stream ends.
+/// last frame, the trailers or an error) or is dropped, until the head of a response to HEAD is
+/// complete, until the inner service fails, or until the client disconnects. Over HTTP/1, hyper
+/// detects a disconnect only when it reads or writes; it does not detect it while a part of the
+/// request's body is unread and nothing is sent. A streamed response, or a gRPC call with a stream
+/// of messages, is in flight until the stream ends.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {

@@ -12,13 +12,18 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
+use http::Method;
 use limiter_core::Origin;
 use limiter_core::concurrency::ConcurrencyPermit;
 
 /// The permit of a request. Dropping it releases the permit, unless a handler has [a share of
 /// it](crate::ConcurrencyLimitLayer::with_permit_extension).
 #[derive(Debug)]
-pub struct PermitHandle(Ownership);
+pub struct PermitHandle {
+    permit: Ownership,
+    /// True if the server does not send the body of the response.
+    ends_with_head: bool,
+}
 
 // The permit is stored inline, so that a permit in process costs no allocation.
 // `allow`, because `expect` is not fulfilled without limiter-core's feature `redis`: the permit is
@@ -35,17 +40,36 @@ enum Ownership {
 
 impl PermitHandle {
     pub(super) fn new(permit: ConcurrencyPermit) -> Self {
-        Self(Ownership::Exclusive(permit))
+        Self {
+            permit: Ownership::Exclusive(permit),
+            ends_with_head: false,
+        }
     }
 
     pub(super) fn shared(permit: &Arc<ConcurrencyPermit>) -> Self {
-        Self(Ownership::Shared(Arc::clone(permit)))
+        Self {
+            permit: Ownership::Shared(Arc::clone(permit)),
+            ends_with_head: false,
+        }
+    }
+
+    /// Adapts the handle to the method of its request.
+    pub(super) fn for_method(self, method: &Method) -> Self {
+        Self {
+            ends_with_head: *method == Method::HEAD,
+            ..self
+        }
+    }
+
+    /// Returns whether the request ends with the head of its response.
+    pub(super) fn ends_with_head(&self) -> bool {
+        self.ends_with_head
     }
 
     /// Returns the permit, which reports whether it is [still valid](ConcurrencyPermit::is_valid)
     /// and [when it is lost](ConcurrencyPermit::lost).
     pub fn permit(&self) -> &ConcurrencyPermit {
-        match &self.0 {
+        match &self.permit {
             Ownership::Exclusive(permit) => permit,
             Ownership::Shared(permit) => permit,
         }
@@ -57,7 +81,7 @@ impl PermitHandle {
         if !self.permit().is_valid() {
             tracing::debug!("request outlived its concurrency permit; the lease was not renewed");
         }
-        let permit = match self.0 {
+        let permit = match self.permit {
             Ownership::Exclusive(permit) => permit,
             Ownership::Shared(permit) => Arc::into_inner(permit)?,
         };

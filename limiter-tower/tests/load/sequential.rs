@@ -8,7 +8,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
 use bytes::Bytes;
-use http::Request;
+use http::{Method, Request};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use hyper_util::client::legacy::Client;
@@ -51,7 +51,7 @@ fn client() -> Client<HttpConnector, Body> {
 }
 
 /// Sends requests one after the other, to the replicas in turn, and reads each response to its end.
-async fn send(replicas: &[String], requests: usize) -> Vec<u16> {
+async fn send(method: Method, replicas: &[String], requests: usize) -> Vec<u16> {
     let client = client();
     let mut statuses = Vec::new();
     let targets = ["/text", "/empty", "/stream"]
@@ -59,7 +59,8 @@ async fn send(replicas: &[String], requests: usize) -> Vec<u16> {
         .cycle()
         .zip(replicas.iter().cycle());
     for (path, replica) in targets.take(requests) {
-        let request = Request::get(format!("{replica}{path}")).header("x-api-key", "ann");
+        let request = Request::builder().method(&method).uri(format!("{replica}{path}"));
+        let request = request.header("x-api-key", "ann");
         let response = client
             .request(request.body(Body::empty()).unwrap())
             .await
@@ -78,17 +79,28 @@ fn replica(url: &str) -> Limiter {
 async fn sequential_client_is_admitted_by_one_replica() {
     let server = RedisServer::start();
     let limits = replica(&server.url());
-    let statuses = send(&[serve(&limits).await], 300).await;
+    let statuses = send(Method::GET, &[serve(&limits).await], 300).await;
     assert!(statuses.iter().all(|status| *status == 200), "{statuses:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sequential_client_is_admitted_by_alternating_replicas() {
+    for method in [Method::GET, Method::HEAD] {
+        sequential_client_is_admitted(method).await;
+    }
+}
+
+/// A response to HEAD has no body that is sent.
+async fn sequential_client_is_admitted(method: Method) {
     let server = RedisServer::start();
     // Releases travel slower than the requests of the client.
     let slow = Proxy::start(server.port());
     let replicas = [replica(&slow.url()), replica(&server.url())];
     slow.set_delay(Duration::from_millis(5));
-    let statuses = send(&[serve(&replicas[0]).await, serve(&replicas[1]).await], 120).await;
-    assert!(statuses.iter().all(|status| *status == 200), "{statuses:?}");
+    let replicas = [serve(&replicas[0]).await, serve(&replicas[1]).await];
+    let statuses = send(method.clone(), &replicas, 120).await;
+    assert!(
+        statuses.iter().all(|status| *status == 200),
+        "{method}: {statuses:?}"
+    );
 }
