@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Request, Response, header};
 use http_body::Body;
 use limiter_core::Rejection;
 use pin_project_lite::pin_project;
@@ -186,12 +186,15 @@ where
                     let (permit_handle, mut response_hooks) =
                         (permit_handle.take(), mem::take(response_hooks));
                     let has_ended = permit_handle.as_ref().is_some_and(PermitHandle::ends_with_head)
-                        || (result.as_ref()).map_or(true, |response| response.body().is_end_stream());
+                        || (result.as_ref()).map_or(true, |response| {
+                            response.body().is_end_stream() || length_of(response) == Some(0)
+                        });
                     if !has_ended {
                         return Poll::Ready(result.map(|response| {
+                            let length = length_of(&response);
                             response_hooks
                                 .respond(response)
-                                .map(|body| PermitBody::new(body, permit_handle))
+                                .map(|body| PermitBody::new(body, permit_handle).with_length(length))
                         }));
                     }
                     match permit_handle.and_then(PermitHandle::release) {
@@ -236,6 +239,12 @@ where
             state.set(next);
         }
     }
+}
+
+/// The number of bytes that a response states for its body.
+fn length_of<B>(response: &Response<B>) -> Option<u64> {
+    let stated = response.headers().get(header::CONTENT_LENGTH)?;
+    stated.to_str().ok()?.parse().ok()
 }
 
 /// The response of a request without a permit.

@@ -29,6 +29,8 @@ pin_project! {
         #[pin]
         body: ResponseBody<B>,
         permit: State,
+        // The bytes that the server still sends, if the response states its length.
+        left: Option<u64>,
     }
 }
 
@@ -51,8 +53,16 @@ impl<B> PermitBody<B> {
     }
 
     pub(super) fn new(body: ResponseBody<B>, permit: Option<PermitHandle>) -> Self {
-        let permit = permit.map_or(State::Free, State::PermitHandle);
-        Self { body, permit }
+        Self {
+            body,
+            permit: permit.map_or(State::Free, State::PermitHandle),
+            left: None,
+        }
+    }
+
+    /// Sets the length that the response states. A server does not poll a body beyond it.
+    pub(super) fn with_length(self, length: Option<u64>) -> Self {
+        Self { left: length, ..self }
     }
 }
 
@@ -99,10 +109,18 @@ impl<B: Body<Data = Bytes>> Body for PermitBody<B> {
                 *this.permit = State::Free;
                 return Poll::Ready(frame.map(Ok));
             }
-            let frame = match ready!(this.body.as_mut().poll_frame(context)) {
+            let polled = ready!(this.body.as_mut().poll_frame(context));
+            if let (Some(left), Some(Ok(frame))) = (this.left.as_mut(), &polled) {
+                let length = frame.data_ref().map_or(0, Bytes::len);
+                *left = left.saturating_sub(u64::try_from(length).unwrap_or(u64::MAX));
+            }
+            let is_complete = *this.left == Some(0);
+            let frame = match polled {
                 // A server that detects the end from this frame may poll no further and keep the
                 // body for a while.
-                Some(Ok(frame)) if frame.is_trailers() || this.body.is_end_stream() => Some(frame),
+                Some(Ok(frame)) if is_complete || frame.is_trailers() || this.body.is_end_stream() => {
+                    Some(frame)
+                }
                 // The connection ends with the error, so no request follows on it, and the release
                 // is not awaited.
                 Some(Err(error)) => {

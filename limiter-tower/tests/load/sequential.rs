@@ -8,6 +8,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
 use bytes::Bytes;
+use http::header::CONTENT_LENGTH;
 use http::{Method, Request};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
@@ -28,7 +29,8 @@ fn policy() -> Policy {
         .unwrap()
 }
 
-/// Serves text, an empty body, and a stream that reports its end only in the last poll.
+/// Serves text, an empty body, and streams that report their end only in the last poll. A server
+/// does not poll that often if the response states its length.
 async fn serve(limits: &Limiter) -> String {
     let streamed = async || {
         let frames =
@@ -39,6 +41,10 @@ async fn serve(limits: &Limiter) -> String {
         .route("/text", get(async || "found"))
         .route("/empty", get(async || ()))
         .route("/stream", get(streamed))
+        .route(
+            "/file",
+            get(async move || ([(CONTENT_LENGTH, "2")], streamed().await)),
+        )
         .layer(ConcurrencyLimitLayer::new(limits, policy()).key(key::header("x-api-key")));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -54,7 +60,7 @@ fn client() -> Client<HttpConnector, Body> {
 async fn send(method: Method, replicas: &[String], requests: usize) -> Vec<u16> {
     let client = client();
     let mut statuses = Vec::new();
-    let targets = ["/text", "/empty", "/stream"]
+    let targets = ["/text", "/empty", "/stream", "/file", "/file"]
         .into_iter()
         .cycle()
         .zip(replicas.iter().cycle());
