@@ -216,6 +216,32 @@ async fn released_permits_of_an_outage_leave_no_tasks() {
     );
 }
 
+/// The tasks that wait for the ends of permits end with their runtime.
+#[test]
+fn permits_of_an_outage_end_without_their_runtime() {
+    let (server, clock) = (RedisServer::start(), ManualClock::new());
+    let builder = Limiter::redis(server.url()).namespace(namespace());
+    let limits = builder.replicas(1).clock(&clock).build().unwrap();
+    server.kill();
+    let exports = exports(OnStoreFailure::Local);
+    let acquire = || async {
+        let permit = limits.acquire_concurrency(&exports, KEY).detached();
+        permit.await.is_ok()
+    };
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().build().unwrap()
+    };
+    let acquire_all = async {
+        for allowed in [true, true, true, false] {
+            assert_eq!(acquire().await, allowed);
+        }
+    };
+    runtime().block_on(acquire_all);
+    clock.advance(secs(601));
+    assert!(runtime().block_on(acquire()), "the permits have expired");
+}
+
 /// A future may be dropped outside of the runtime in which its query is in flight.
 #[test]
 fn permit_of_future_dropped_outside_of_runtime_is_released() {

@@ -159,6 +159,10 @@ impl AcquireDetached<'_> {
             return Err(ConfigError::invalid("timeout", timeout, expected).into());
         }
         let limiter = acquire.limiter;
+        if !limiter.is_in_process() {
+            // The tasks of permits of an outage end with their runtime.
+            drop(limiter.inner.detached.permits.take_expired(|| limiter.now()));
+        }
         let one = LimitRequest::new(acquire.request.policy(), acquire.request.key().clone());
         let one = ConcurrencyRequest::new(one, Mode::Peek)?;
         let identity = one.limit().identity;
