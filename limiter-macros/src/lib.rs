@@ -288,9 +288,10 @@ pub fn funnel_limiter(
 
 /// Limits the concurrent calls of an async function, in all processes together.
 ///
-/// A call holds its permit from its start until its future ends or is dropped. With Redis the
-/// permit is a lease, which is renewed while the call runs and expires if its process dies
-/// (`Limiter::acquire_concurrency`).
+/// A call holds its permit from its start until its body ends or its future is dropped; arguments
+/// that the body does not move are dropped after the release. With Redis the permit is a lease,
+/// which is renewed while the call runs and expires if its process dies
+/// (`Limiter::acquire_concurrency`). The release is then sent in the background.
 ///
 /// ```
 /// use limiter_core::annotations::with_limiter;
