@@ -74,6 +74,19 @@ policy = "tokens"
 settle = true
 "#;
 
+/// A policy whose list denies a key.
+const BARRED: &str = r#"
+[policy.barred]
+algorithm = "sliding_window"
+limit = 5
+window = "1h"
+deny_keys = ["eve"]
+
+[[rule]]
+match = ["barred"]
+policy = "barred"
+"#;
+
 fn text(text: &str) -> Option<Kind> {
     Some(Kind::StringValue(text.to_owned()))
 }
@@ -278,6 +291,35 @@ fn policy_in_shadow_mode_allows_and_reports() {
     assert_eq!(metadata(&second, "would_deny"), Some(Kind::BoolValue(true)));
     assert_eq!(metadata(&second, "denied"), Some(Kind::BoolValue(false)));
     assert_eq!(second.statuses[1].limit_remaining, u32::MAX, "off is unlimited");
+}
+
+/// The limits of one key are one decision, in which limits that are not enforced take no part.
+#[test]
+fn denial_belongs_to_the_descriptor_that_is_denied() {
+    let policies = format!("{POLICIES}{BARRED}");
+    let server = Server::with_policies(&policies, &[]);
+    let client = RlsClient::connect(server.grpc());
+    let used = request(&[descriptor("search", "ann").hits(3)]);
+    assert_eq!(client.decide(&used).unwrap().overall_code(), Code::Ok);
+    for (descriptors, at, policy) in [
+        ([("trial", "ann"), ("search", "ann")], 1, "search"),
+        ([("off", "ann"), ("search", "ann")], 1, "search"),
+        ([("search", "ann"), ("trial", "ann")], 0, "search"),
+        ([("bucket", "eve"), ("barred", "eve")], 1, "barred"),
+        ([("barred", "eve"), ("bucket", "eve")], 0, "barred"),
+    ] {
+        let descriptors = descriptors.map(|(key, value)| descriptor(key, value));
+        for hits in [0, 1] {
+            let call = descriptors.clone().map(|of| of.hits(hits));
+            let denied = client.decide(&request(&call)).unwrap();
+            let mut expected = [Code::Ok; 2];
+            expected[at] = Code::OverLimit;
+            assert_eq!(codes(&denied), expected, "{denied:?}");
+            let limit = denied.statuses[at].current_limit.as_ref();
+            assert_eq!(limit.map(|limit| &*limit.name), Some(policy), "{denied:?}");
+            assert_eq!(metadata(&denied, "policy"), text(policy));
+        }
+    }
 }
 
 #[test]

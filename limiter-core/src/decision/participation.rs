@@ -32,6 +32,13 @@ pub(crate) struct Participations {
 }
 
 impl Participations {
+    /// Creates the participation of this number of limits, all of them absent.
+    pub(crate) fn absent(count: usize) -> Self {
+        let mut parts = Self::default();
+        (0..count).for_each(|number| parts.set(number, Participation::Absent));
+        parts
+    }
+
     pub(crate) fn get(self, number: usize) -> Participation {
         match bit(number) {
             None => Participation::Absent,

@@ -47,8 +47,9 @@ pub(crate) struct EnforcementPlan<'a> {
     shadow: Subset<'a>,
     /// True if any limit is enforced, by the store or by a key list.
     enforces: bool,
-    /// The first limit whose key is denied without the store, and the origin of the denial.
-    forbidden: Option<(ReportedLimit<'a>, Origin)>,
+    /// The first limit whose key is denied without the store, its position, and the origin of the
+    /// denial.
+    forbidden: Option<(ReportedLimit<'a>, usize, Origin)>,
     /// The origin of such a denial under a policy in shadow mode.
     would_forbid: Option<Origin>,
     /// An allow list of a policy contains the key.
@@ -106,7 +107,7 @@ impl<'a> EnforcementPlan<'a> {
             KeyRule::Denied(origin) if is_enforced => {
                 let limiter = self.limiter;
                 self.forbidden
-                    .get_or_insert_with(|| (limiter.reported_limit(&request), origin));
+                    .get_or_insert_with(|| (limiter.reported_limit(&request), position, origin));
             }
             KeyRule::Denied(origin) => {
                 self.would_forbid.get_or_insert(origin);
@@ -182,7 +183,7 @@ impl<'a> EnforcementPlan<'a> {
         let limits = self.shadow.requests.iter().chain(&self.enforced.requests);
         let limits = limits.map(|request| self.limiter.reported_limit(request));
         limits
-            .chain(self.forbidden.clone().map(|(limit, _)| limit))
+            .chain(self.forbidden.clone().map(|(limit, ..)| limit))
             .collect()
     }
 
@@ -198,7 +199,8 @@ impl<'a> EnforcementPlan<'a> {
             let deadline = deadline(&requests);
             let decision = self.limiter.decide_and_apply_penalty(requests, self.mode).await?;
             if !decision.is_allowed() {
-                return Ok(decision);
+                let parts = self.parts(Some(&decision), None);
+                return Ok(Decision { parts, ..decision });
             }
             left = deadline.saturating_sub(started.elapsed());
             Some(decision)
@@ -236,6 +238,7 @@ impl<'a> EnforcementPlan<'a> {
         ) = &mut answer
         {
             limiter.apply_penalty(&requests, self.mode, denied, left()).await;
+            denied.parts = self.parts(Some(denied), None);
         }
         // A shutdown of the limiter also waits for a refund.
         let _open = limiter.inner.closing.subscribe();
@@ -252,11 +255,14 @@ impl<'a> EnforcementPlan<'a> {
         if self.enforces {
             self.limiter.open()?;
         }
-        if let Some((ReportedLimit { policy, .. }, origin)) = self.forbidden {
+        if let Some((ReportedLimit { policy, .. }, position, origin)) = self.forbidden {
             let denies = StepResult::Computed(StepOutcome::default());
+            let mut parts = Participations::absent(self.count);
+            parts.set(position, Participation::AsDecided);
             return Ok(Some(Decision {
                 limits: OneOrMany::One(LimitOutcome::new(policy, denies)),
                 allowed: false,
+                parts,
                 ..Decision::without_query(origin, now())
             }));
         }
@@ -293,10 +299,7 @@ impl<'a> EnforcementPlan<'a> {
 
     /// Returns the participation of each limit in the combined decision.
     fn parts(&self, enforced: Option<&Decision>, shadow: Option<&Decision>) -> Participations {
-        let mut parts = Participations::default();
-        for position in 0..self.count {
-            parts.set(position, Participation::Absent);
-        }
+        let mut parts = Participations::absent(self.count);
         let mut set = |part: &Subset<'_>, participation| {
             part.positions
                 .iter()
