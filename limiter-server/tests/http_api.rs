@@ -126,6 +126,24 @@ fn headers_show_the_limits_that_are_closest_to_a_denial() {
     assert!(shown.starts_with(r#""search";r=1;"#), "{shown}");
 }
 
+#[test]
+fn costs_above_a_capacity_keep_the_numbers_of_all_limits() {
+    let server = Server::with_token(POLICIES, &[]);
+    assert_eq!(post(&server, "/v1/check", &limit("search", "ann", 8)).status, 200);
+    for first in [100, 8] {
+        let limits = json!({"limits": [
+            limit("search", "ann", first),
+            limit("search", "bob", 100),
+            limit("search", "eve", 1),
+        ]});
+        let denied = post(&server, "/v1/check", &limits);
+        assert_eq!(denied.status, 429, "{}", denied.body);
+        let allowed = denied.json()["limits"].as_array().unwrap().clone();
+        let allowed: Vec<_> = allowed.iter().map(|of| of["allowed"] == true).collect();
+        assert_eq!(allowed, [false, false, true], "{}", denied.body);
+    }
+}
+
 /// A server with the policies `p0` to `p39` in one group.
 fn start_with_many(store: &[&str]) -> Server {
     let one = |number: usize| {

@@ -145,11 +145,8 @@ impl Problem {
     /// their number denied the call before they were known.
     pub(super) fn with_numbers(mut self, peeked: &Decision, is_denied: impl Fn(usize) -> bool) -> Self {
         self.describe(peeked);
-        let limits = self.fields.get_mut("limits").and_then(Value::as_array_mut);
-        for (number, limit) in limits.into_iter().flatten().enumerate() {
-            if let Some(limit) = limit.as_object_mut().filter(|_| is_denied(number)) {
-                limit.insert("allowed".into(), json!(false));
-            }
+        if let Some(limits) = self.fields.get_mut("limits").and_then(Value::as_array_mut) {
+            deny(limits, is_denied);
         }
         self
     }
@@ -160,10 +157,10 @@ impl Problem {
     }
 
     /// Adds the numbers of limits before and after those of the denial.
-    pub(super) fn with_other_limits(mut self, before: &[Decision], after: &[Decision]) -> Self {
+    pub(super) fn with_other_limits(mut self, before: Vec<Value>, after: Vec<Value>) -> Self {
         if let Some(limits) = self.fields.get_mut("limits").and_then(Value::as_array_mut) {
-            limits.splice(0..0, reply::limits(before));
-            limits.extend(reply::limits(after));
+            limits.splice(0..0, before);
+            limits.extend(after);
         }
         self
     }
@@ -185,6 +182,15 @@ impl Problem {
         let url = policy.and_then(|policy| gateway.explain_url(policy, key, now_micros()));
         if let Some(url) = url {
             self.fields.insert("instance".into(), json!(url));
+        }
+    }
+}
+
+/// Denies the limits that `is_denied` accepts by their number.
+pub(super) fn deny(limits: &mut [Value], is_denied: impl Fn(usize) -> bool) {
+    for (number, limit) in limits.iter_mut().enumerate() {
+        if let Some(limit) = limit.as_object_mut().filter(|_| is_denied(number)) {
+            limit.insert("allowed".into(), json!(false));
         }
     }
 }

@@ -8,12 +8,14 @@
 //! Tests: `tests/all_or_nothing.rs`, `tests/explanations.rs`, `tests/http_api.rs`.
 
 use limiter_core::{Decision, LimitOutcome, Rejection};
+use serde_json::Value;
 
 use crate::access::Action;
 use crate::gateway::charge::RequestedLimit;
 use crate::gateway::charge::sets::{AtomicSet, atomic_sets};
 use crate::gateway::http::caller::Caller;
-use crate::gateway::http::problem::Problem;
+use crate::gateway::http::problem::{self, Problem};
+use crate::gateway::http::reply;
 use crate::gateway::http::request::{KeyBody, LimitBody, LimitsBody};
 use crate::gateway::{Gateway, RecordedDecision};
 
@@ -92,15 +94,28 @@ impl ResolvedLimits {
                 continue;
             }
             // Without a store, the numbers of the sets that follow are not known either.
-            let Ok(peeked) = gateway.limiter().peek_all(set.charges(&self.limits)).await else {
+            let Ok(numbers) = self.numbers(gateway, &set).await else {
                 break;
             };
             match is_before {
-                true => before.push(peeked),
-                false => after.push(peeked),
+                true => before.extend(numbers),
+                false => after.extend(numbers),
             }
         }
-        problem.with_other_limits(&before, &after)
+        problem.with_other_limits(before, after)
+    }
+
+    /// The numbers of the limits of a set, which are peeked.
+    async fn numbers(&self, gateway: &Gateway, set: &AtomicSet) -> Result<Vec<Value>, Rejection> {
+        let limiter = gateway.limiter();
+        let peeked = limiter.peek_all(set.charges(&self.limits)).await;
+        let Err(Rejection::NeverFits { .. }) = peeked else {
+            return Ok(reply::limits(&[peeked?]));
+        };
+        let limits = set.charges(&self.limits).map(|request| request.cost(1_u32));
+        let mut limits = reply::limits(&[limiter.peek_all(limits).await?]);
+        problem::deny(&mut limits, |number| set.exceeds_quota(number, &self.limits));
+        Ok(limits)
     }
 
     /// The position of the limit that denied.
