@@ -109,6 +109,26 @@ fn refund_returns_permits_up_to_the_usage() {
 }
 
 #[test]
+fn amount_that_a_limit_cannot_count_changes_no_limit() {
+    on_each_store(start, |server| {
+        let both = |key| json!({"limits": [limit("daily", key, 2), limit("search", "bob", 2)]});
+        succeed(server, "/v1/check", &both("ann"));
+        let half = json!({"policy": "search", "key": "bob", "cost": 0.5});
+        let refund = json!({"limits": [limit("daily", "ann", 1), half]});
+        let refused = post(server, "/v1/refund", &refund);
+        assert_eq!(refused.status, 400, "{}", refused.body);
+        assert_eq!(remaining(server, "daily", "ann"), 1);
+        let id = succeed(server, "/v1/reserve", &both("eve"))["id"].clone();
+        let refused = post(server, "/v1/settle", &json!({"id": id, "actuals": [0, 0.5]}));
+        assert_eq!(refused.status, 400, "{}", refused.body);
+        assert_eq!(remaining(server, "daily", "eve"), 1);
+        succeed(server, "/v1/settle", &json!({"id": id, "actuals": [1, 1]}));
+        assert_eq!(remaining(server, "daily", "eve"), 2);
+        assert_eq!(remaining(server, "search", "bob"), 7);
+    });
+}
+
+#[test]
 fn reset_deletes_the_usage_of_one_key() {
     on_each_store(start, |server| {
         for key in ["ann", "bob"] {

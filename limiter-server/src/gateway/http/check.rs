@@ -17,7 +17,7 @@ use crate::gateway::http::openapi::{ChangeResponses, DecisionResponses};
 use crate::gateway::http::problem::Problem;
 use crate::gateway::http::reply;
 use crate::gateway::http::request;
-use crate::gateway::http::resolved_limits::ResolvedLimits;
+use crate::gateway::http::resolved_limits::{ResolvedLimits, require_countable};
 
 /// `POST /v1/check`
 #[utoipa::path(
@@ -82,6 +82,9 @@ pub(super) async fn peek(call: AdmittedCall) -> Result<Response, Problem> {
 pub(super) async fn refund(call: AdmittedCall) -> Result<Response, Problem> {
     let resolved = ResolvedLimits::find(&call.caller, Action::Refund, request::read(&call.body)?)?;
     let gateway = &call.caller.gateway;
+    for limit in resolved.limits() {
+        require_countable(&limit.policy, limit.cost)?;
+    }
     for limit in resolved.limits() {
         let refund = gateway
             .limiter()

@@ -22,7 +22,7 @@ use crate::gateway::http::permits::expiring;
 use crate::gateway::http::problem::Problem;
 use crate::gateway::http::reply;
 use crate::gateway::http::request::{self, LimitsBody, SettleBody};
-use crate::gateway::http::resolved_limits::ResolvedLimits;
+use crate::gateway::http::resolved_limits::{ResolvedLimits, require_countable};
 
 /// The time after which a reservation expires unless the request sets another one.
 const LIFETIME: Duration = Duration::from_secs(600);
@@ -121,6 +121,9 @@ pub(super) async fn settle(call: AdmittedCall) -> Result<Response, Problem> {
             Some(of) => of.actual = sum(of.actual, actual),
             None => of_set.push(UsedLimit { policy, key, actual }),
         }
+    }
+    for of in used.iter().flatten() {
+        require_countable(&of.policy, of.actual)?;
     }
     let mut outcomes = Vec::with_capacity(ids.len());
     for (id, used) in ids.iter().zip(&used) {

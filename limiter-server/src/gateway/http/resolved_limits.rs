@@ -7,7 +7,7 @@
 //!
 //! Tests: `tests/all_or_nothing.rs`, `tests/explanations.rs`, `tests/http_api.rs`.
 
-use limiter_core::{Decision, LimitOutcome, Rejection};
+use limiter_core::{Amount, Decision, LimitOutcome, Rejection};
 use serde_json::Value;
 
 use crate::access::Action;
@@ -174,6 +174,18 @@ fn find(caller: &Caller, action: Action, limit: &LimitBody) -> Result<RequestedL
         cost,
         group: None,
     })
+}
+
+/// Requires whole permits of a policy that counts nothing else. The library rejects other amounts
+/// when it changes the limit, after those before it.
+pub(super) fn require_countable(policy: &limiter_core::Policy, amount: Amount) -> Result<(), Problem> {
+    let counts_fractions = matches!(policy.algorithm_name(), "token_bucket" | "funnel");
+    if counts_fractions || amount.is_whole() {
+        return Ok(());
+    }
+    let name = policy.name();
+    let detail = format!("the amount for policy `{name}` is {amount}, expected whole permits");
+    Err(Problem::bad_request(detail.into()))
 }
 
 /// Requires a concurrency policy for permits, and another policy for charges. The library's own
