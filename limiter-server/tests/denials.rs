@@ -21,8 +21,10 @@ use support::admin::{AdminClient, policy_of_all, with_sqlite};
 use support::browser::Browser;
 use support::databases::{Database, block_on};
 use support::descriptors::{descriptor_of, request};
+use support::resp::encode;
 use support::rls::RlsClient;
 use support::server::{Server, wait_until};
+use support::sockets;
 
 const PATIENT: Duration = Duration::from_secs(20);
 const RULES: &str = "[[rule]]\ndomain = 'edge'\nmatch = ['route=search', 'customer']\npolicy = 'search'\n";
@@ -86,6 +88,25 @@ fn denials_of_the_gateway_survive_its_end_with_rule_and_revision() {
     ] {
         assert!(page.body.contains(expected), "{expected}\n{}", page.body);
     }
+}
+
+#[test]
+fn denials_of_redis_clients_have_the_key_of_the_policy() {
+    let server = with_sqlite(&["--resp", "127.0.0.1:0"]);
+    let root = AdminClient::set_up(&server);
+    assert_eq!(
+        root.put_policy("search", 0, &policy_of_all("search", 1)).status,
+        200
+    );
+    let throttle = ["CL.THROTTLE", "policy:search:10.0.0.1:ann", "0", "1", "1"];
+    let commands = [encode(&throttle), encode(&["QUIT"])].concat();
+    let is_denied = || {
+        let mut stream = sockets::send(server.resp(), &commands);
+        sockets::read_to_end(&mut stream).starts_with("*5\r\n:1\r\n")
+    };
+    wait_until(is_denied, || server.log());
+    let activity = root.get("/namespaces/default/keys/activity?policy=search").json();
+    assert_eq!(activity["keys"][0]["key"], "10.0.0.1:ann", "{activity}");
 }
 
 /// A policy that denies all calls of a key but the first.

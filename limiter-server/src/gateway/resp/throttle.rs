@@ -47,13 +47,23 @@ impl ThrottleCommand {
                 origin: result.origin,
                 outcome: result.outcome.as_ref(),
             };
-            gateway.record_call(limit.policy.name(), decided, || (self.key.clone(), None));
+            let key = || (self.key_of_policy().to_owned(), None);
+            gateway.record_call(limit.policy.name(), decided, key);
         }
         match decided {
             Ok(Some(result)) => result_reply(&limit.policy, &result),
             Ok(None) => Reply::error("ERR the decision has no result"),
             Err(rejection) => error_reply(&rejection),
         }
+    }
+
+    /// The key without the name of a registered policy.
+    fn key_of_policy(&self) -> &str {
+        let named = self.key.strip_prefix(POLICY_PREFIX);
+        let (_, key) = named
+            .and_then(|named| named.split_once(':'))
+            .unwrap_or(("", &self.key));
+        key
     }
 
     fn requested_limit(&self, gateway: &Gateway, client: &Client) -> Result<RequestedLimit, Reply> {
