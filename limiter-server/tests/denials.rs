@@ -21,6 +21,7 @@ use support::admin::{AdminClient, policy_of_all, with_sqlite};
 use support::browser::Browser;
 use support::databases::{Database, block_on};
 use support::descriptors::{descriptor_of, request};
+use support::http;
 use support::resp::encode;
 use support::rls::RlsClient;
 use support::server::{Server, wait_until};
@@ -107,6 +108,29 @@ fn denials_of_redis_clients_have_the_key_of_the_policy() {
     wait_until(is_denied, || server.log());
     let activity = root.get("/namespaces/default/keys/activity?policy=search").json();
     assert_eq!(activity["keys"][0]["key"], "10.0.0.1:ann", "{activity}");
+}
+
+#[test]
+fn denial_is_recorded_for_enforced_limits_alone() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    let trial = policy_of_all("trial", 100) + "enforcement = 'shadow'\n";
+    for (name, policy) in [("search", policy_of_all("search", 1)), ("trial", trial)] {
+        assert_eq!(root.put_policy(name, 0, &policy).status, 200);
+    }
+    let both = ["trial", "search"].map(|policy| json!({"policy": policy, "key": "ann"}));
+    let both = json!({ "limits": both }).to_string();
+    let is_denied = || {
+        let checked = http::post(server.http(), "/v1/check", &[], &both).unwrap();
+        checked.status == 429
+    };
+    wait_until(is_denied, || server.log());
+    let keys = |policy| {
+        let path = format!("/namespaces/default/keys/activity?policy={policy}");
+        root.get(&path).json()["keys"].clone()
+    };
+    assert_eq!(keys("search")[0]["denied"], 1, "{}", keys("search"));
+    assert_eq!(keys("trial"), json!([]));
 }
 
 /// A policy that denies all calls of a key but the first.

@@ -31,6 +31,12 @@ algorithm = "concurrency"
 max = 2
 lease = "10m"
 
+[policy.trial]
+algorithm = "sliding_window"
+limit = 1
+window = "1h"
+enforcement = "shadow"
+
 [policy.listed]
 algorithm = "sliding_window"
 limit = 10
@@ -142,6 +148,17 @@ fn costs_above_a_capacity_keep_the_numbers_of_all_limits() {
         let allowed: Vec<_> = allowed.iter().map(|of| of["allowed"] == true).collect();
         assert_eq!(allowed, [false, false, true], "{}", denied.body);
     }
+}
+
+#[test]
+fn cost_above_a_capacity_is_denied_by_enforced_limits_alone() {
+    let server = Server::with_token(POLICIES, &[]);
+    let limits = json!({"limits": [limit("trial", "ann", 5), limit("search", "ann", 100)]});
+    let denied = post(&server, "/v1/check", &limits);
+    assert_eq!((denied.status, &denied.json()["policy"]), (429, &json!("search")));
+    let allowed = denied.json()["limits"].as_array().unwrap().clone();
+    let allowed: Vec<_> = allowed.iter().map(|of| of["allowed"] == true).collect();
+    assert_eq!(allowed, [true, false], "{}", denied.body);
 }
 
 /// A server with the policies `p0` to `p39` in one group.

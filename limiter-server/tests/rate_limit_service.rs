@@ -309,7 +309,7 @@ fn denial_belongs_to_the_descriptor_that_is_denied() {
         ([("barred", "eve"), ("bucket", "eve")], 0, "barred"),
     ] {
         let descriptors = descriptors.map(|(key, value)| descriptor(key, value));
-        for hits in [0, 1] {
+        for hits in [0, 1, 5] {
             let call = descriptors.clone().map(|of| of.hits(hits));
             let denied = client.decide(&request(&call)).unwrap();
             let mut expected = [Code::Ok; 2];

@@ -220,22 +220,15 @@ async fn never_fits(
     limits: &[RequestedLimit],
     set: &AtomicSet,
 ) -> Result<Vec<(usize, LimitResult)>, Rejection> {
-    let peeked = peek(limiter, limits, set).await?;
-    let numbers = set.positions.iter().map(|(_, number)| *number);
-    let denied = peeked
-        .into_iter()
-        .zip(numbers)
-        .map(|((position, peeked), number)| {
-            let exceeds = set.exceeds_quota(number, limits);
-            let result = LimitResult {
-                allowed: peeked.allowed && !exceeds,
-                would_deny: peeked.would_deny || exceeds,
-                can_retry: peeked.can_retry && !exceeds,
-                ..peeked
-            };
-            (position, result)
-        });
-    Ok(denied.collect())
+    let mut denied = peek(limiter, limits, set).await?;
+    for ((_, result), (_, number)) in denied.iter_mut().zip(&set.positions) {
+        if set.never_fits(limiter, *number, limits).await {
+            result.allowed = false;
+            result.would_deny = true;
+            result.can_retry = false;
+        }
+    }
+    Ok(denied)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use limiter_core::{Amount, Key, LimitRequest};
+use limiter_core::{Amount, Key, LimitRequest, Limiter, Rejection};
 
 use crate::gateway::charge::RequestedLimit;
 
@@ -52,10 +52,25 @@ impl AtomicSet {
         })
     }
 
-    /// Returns whether the cost of a limit exceeds its quota, so that no store can allow it.
+    /// Returns whether the cost of a limit exceeds its quota.
     pub(crate) fn exceeds_quota(&self, number: usize, limits: &[RequestedLimit]) -> bool {
         let limit = self.limits.get(number);
         limit.is_some_and(|(at, cost)| limits.get(*at).is_some_and(|limit| *cost > limit.policy.quota()))
+    }
+
+    /// Returns whether a limit is enforced and its cost exceeds its quota, so that no store can
+    /// allow it. The library rejects the peek of such a cost before it calls the store.
+    pub(crate) async fn never_fits(
+        &self,
+        limiter: &Limiter,
+        number: usize,
+        limits: &[RequestedLimit],
+    ) -> bool {
+        if !self.exceeds_quota(number, limits) {
+            return false;
+        }
+        let only = self.charges(limits).nth(number);
+        matches!(limiter.peek_all(only).await, Err(Rejection::NeverFits { .. }))
     }
 
     /// The requests that charge its limits.

@@ -69,7 +69,8 @@ impl ResolvedLimits {
         if let Rejection::NeverFits { .. } = rejection {
             let limits = set.charges(&self.limits).map(|request| request.cost(1_u32));
             if let Ok(peeked) = gateway.limiter().peek_all(limits).await {
-                problem = problem.with_numbers(&peeked, |number| set.exceeds_quota(number, &self.limits));
+                let denied = self.never_fitting(gateway, set, &peeked).await;
+                problem = problem.with_numbers(&peeked, |number| denied.contains(&number));
             }
         }
         if problem.describes_limits() {
@@ -113,9 +114,23 @@ impl ResolvedLimits {
             return Ok(reply::limits(&[peeked?]));
         };
         let limits = set.charges(&self.limits).map(|request| request.cost(1_u32));
-        let mut limits = reply::limits(&[limiter.peek_all(limits).await?]);
-        problem::deny(&mut limits, |number| set.exceeds_quota(number, &self.limits));
+        let peeked = limiter.peek_all(limits).await?;
+        let denied = self.never_fitting(gateway, set, &peeked).await;
+        let mut limits = reply::limits(&[peeked]);
+        problem::deny(&mut limits, |number| denied.contains(&number));
         Ok(limits)
+    }
+
+    /// The limits of a peek whose cost never fits, by their numbers among its limits.
+    async fn never_fitting(&self, gateway: &Gateway, set: &AtomicSet, peeked: &Decision) -> Vec<usize> {
+        let decided = (0..set.firsts().count()).filter(|number| peeked.outcome_at(*number).is_some());
+        let mut found = Vec::new();
+        for (at, number) in decided.enumerate() {
+            if set.never_fits(gateway.limiter(), number, &self.limits).await {
+                found.push(at);
+            }
+        }
+        found
     }
 
     /// The position of the limit that denied.
@@ -125,19 +140,22 @@ impl ResolvedLimits {
             let outcome = decision.and_then(|decision| decision.outcome_at(*number));
             outcome.is_some_and(|outcome| !outcome.is_allowed())
         };
-        let mut numbers = 0..set.firsts().count();
-        let number = match rejection {
-            Rejection::NeverFits { .. } => numbers.find(|number| set.exceeds_quota(*number, &self.limits)),
-            _ => numbers.find(is_denied),
-        };
+        let is_named = |at: usize, name: &str| self.limits.get(at).is_some_and(|of| of.policy.name() == name);
+        let mut firsts = set.firsts().enumerate();
+        if let Rejection::NeverFits { policy, .. } = rejection {
+            let never_fits = |(number, at): &(usize, usize)| {
+                is_named(*at, policy.name()) && set.exceeds_quota(*number, &self.limits)
+            };
+            return firsts.find(never_fits).map(|(_, at)| at);
+        }
+        let number = (0..set.firsts().count()).find(is_denied);
         if let Some(at) = number.and_then(|number| set.firsts().nth(number)) {
             return Some(at);
         }
         let Rejection::Forbidden { policy: name, .. } = rejection else {
             return None;
         };
-        let mut firsts = set.firsts();
-        firsts.find(|at| self.limits.get(*at).is_some_and(|of| of.policy.name() == name))
+        set.firsts().find(|at| is_named(*at, name))
     }
 
     /// Records the decision about a set for the admin UI.
@@ -149,7 +167,8 @@ impl ResolvedLimits {
             let outcome = decision.outcome_at(number);
             let decided = RecordedDecision {
                 peer: caller.peer,
-                is_allowed: decision.is_allowed() || outcome.is_some_and(LimitOutcome::is_allowed),
+                is_allowed: decision.is_allowed()
+                    || (decision.denied_by().is_some() && outcome.is_none_or(LimitOutcome::is_allowed)),
                 origin: decision.origin(),
                 outcome,
             };
