@@ -439,5 +439,6 @@ on_every_store! {
         refill_at_new_rate_is_not_refunded
         reservation_before_scheduled_change_is_converted
         several_proportional_changes_refund_nothing
+        debt_across_several_changes_leaves_enlarged_level
     ;
 }

@@ -86,7 +86,8 @@ impl Reservation {
     ///
     /// If the limiter's [registry](Limiter::registry) has changed the policy
     /// [proportionally](crate::Policy::proportional_to) since, the difference is scaled to the new
-    /// quota. Nothing is refunded if the window length has changed or after several such changes.
+    /// quota. Nothing is refunded if the window length has changed or after several such changes,
+    /// and after several changes a charge is not scaled.
     ///
     /// # Errors
     ///
@@ -340,7 +341,7 @@ impl Reservation {
         let is_refund = change != UsageCorrection::ForceCharge;
         let changed = match reserved.successor(&self.limiter, &limit) {
             // Its current value is unknown, and a refund must not create permits.
-            CurrentPolicy::Unknown if is_refund => return Ok(()),
+            CurrentPolicy::Unknown(_) if is_refund => return Ok(()),
             // This replica's share is not converted.
             CurrentPolicy::Proportional(_) if in_share && is_refund => return Ok(()),
             CurrentPolicy::Proportional(policy) if !in_share => {
@@ -351,7 +352,7 @@ impl Reservation {
                 self.limiter.change_proportional(&limit.alone(), change).await
             }
             // The level may exceed the capacity of the earlier policy.
-            CurrentPolicy::Successor(policy) if !in_share && !is_refund => {
+            CurrentPolicy::Successor(policy) | CurrentPolicy::Unknown(policy) if !in_share && !is_refund => {
                 let limit = ValidatedLimit {
                     policy: &policy,
                     ..limit

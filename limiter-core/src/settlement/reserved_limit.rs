@@ -43,8 +43,8 @@ pub(crate) enum CurrentPolicy {
     Successor(Policy),
     /// Converted proportionally to this policy.
     Proportional(Policy),
-    /// Converted through an intermediate policy.
-    Unknown,
+    /// Converted to this policy through an intermediate one.
+    Unknown(Policy),
 }
 
 impl ReservedLimit {
@@ -179,7 +179,7 @@ impl ReservedLimit {
                 if before.algorithm() == algorithm {
                     CurrentPolicy::Proportional(now)
                 } else {
-                    CurrentPolicy::Unknown
+                    CurrentPolicy::Unknown(now)
                 }
             }
             _ if now.algorithm() != algorithm => CurrentPolicy::Successor(now),

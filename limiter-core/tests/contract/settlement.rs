@@ -331,3 +331,27 @@ pub(crate) async fn several_proportional_changes_refund_nothing(subject: Subject
         assert_eq!(named.peek(KEY).await.unwrap().remaining(), 0);
     }
 }
+
+/// The units of a debt are unknown then, but it leaves the level of the last policy.
+pub(crate) async fn debt_across_several_changes_leaves_enlarged_level(subject: Subject) {
+    let (limits, clock, registry) = (&subject.limits, &subject.clock, subject.limits.registry());
+    let sized = [
+        |capacity: u32| bucket("b", capacity, "1/h"),
+        |capacity: u32| funnel("f", capacity, "1/h"),
+    ];
+    for sized in sized {
+        let small = sized(10);
+        registry.set(&small);
+        let reservation = limits.reserve(&small, KEY).await.unwrap();
+        for capacity in [100, 1_000] {
+            clock.advance(micros(1));
+            registry
+                .change_at(sized(capacity), Inheritance::Proportional, clock.now())
+                .unwrap();
+            assert!(limits.named(small.name()).peek(KEY).await.unwrap().is_allowed());
+        }
+        reservation.settle(4).await.unwrap();
+        let peeked = limits.named(small.name()).peek(KEY).await.unwrap();
+        assert_eq!(peeked.remaining(), 900 - 3, "{small}");
+    }
+}
