@@ -360,6 +360,7 @@ on_every_store! {
         off_mode_queries_and_charges_nothing
         looser_mode_of_policy_and_limiter_applies
         shadow_limit_does_not_affect_enforced_limits
+        denied_call_has_outcomes_at_positions_of_its_limits
         shadow_limit_causes_no_wait
         rejected_call_is_allowed_in_shadow
         failing_store_denies_no_shadow_call

@@ -1,5 +1,7 @@
 //! Enforcement modes: enforced, shadow, off.
 
+use std::time::Duration;
+
 use limiter_core::{Enforcement, LimitRequest, OnStoreFailure, Origin, Policy, Rejection};
 
 use crate::support::{KEY, Kind, PATIENT, Subject, bucket, one_of_each, secs, window};
@@ -120,6 +122,34 @@ pub(crate) async fn shadow_limit_does_not_affect_enforced_limits(subject: Subjec
     assert_eq!(denied.outcome_at(0), None);
     assert_eq!(denied.outcome_at(1), denied.denied_by());
     assert_eq!(subject.remaining(&fresh).await.whole(), 1);
+}
+
+/// Limits that a denied call did not evaluate have no outcome at their positions.
+pub(crate) async fn denied_call_has_outcomes_at_positions_of_its_limits(subject: Subject) {
+    let shadow = policy("shadow", 5, Enforcement::Shadow);
+    let off = policy("off", 5, Enforcement::Off);
+    let used = policy("used", 1, Enforcement::Enforce);
+    let listed = Policy::token_bucket("listed").capacity(5).rate("1/min");
+    let listed = listed.deny_keys([KEY]).deadline(PATIENT).build().unwrap();
+    assert!(subject.call(&used).await.is_allowed());
+    let limits = &subject.limits;
+    for denying in [&used, &listed] {
+        let requests = || [&shadow, &off, denying].map(|policy| LimitRequest::new(policy, KEY));
+        let rejections = [
+            limits
+                .acquire_all(requests())
+                .timeout(Duration::ZERO)
+                .await
+                .unwrap_err(),
+            limits.reserve_all(requests()).await.unwrap_err(),
+        ];
+        let denied = limits.check_all(requests()).await.unwrap();
+        let denials = rejections.iter().filter_map(Rejection::decision);
+        for denied in denials.chain([&denied]) {
+            let names = [0, 1, 2].map(|position| Some(denied.outcome_at(position)?.policy().name()));
+            assert_eq!(names, [None, None, Some(denying.name())], "{denied:?}");
+        }
+    }
 }
 
 pub(crate) async fn shadow_limit_causes_no_wait(subject: Subject) {
