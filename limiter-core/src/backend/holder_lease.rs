@@ -43,7 +43,7 @@ impl RedisBackend {
     ) -> Result<HolderReply, StoreError> {
         let request = limit.clone().alone();
         // A renewal returns permits, which end known denials.
-        let _forgetting = renewal.map(|_| self.denials.forget(&request));
+        let _invalidation = renewal.map(|_| self.denials.forget(&request));
         let mut in_force = None;
         if limit.policy.is_scaled() {
             in_force = within(deadline, self.inherit(&request)).await?;

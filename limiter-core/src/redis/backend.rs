@@ -7,8 +7,8 @@
 //! Tests: `tests/contract`, `tests/local_fallback.rs`, `tests/outages.rs`, `limiter-faults`.
 
 mod awaiting_reports;
-mod forgetting_lender;
 pub(crate) mod inheritance;
+mod invalidating_lender;
 mod penalty;
 mod refunds;
 mod repeated_decisions;
@@ -23,8 +23,8 @@ use crate::error::StoreError;
 use crate::observe::{self, UsageRecorder};
 use crate::penalty::denial_counts::DenialCounts;
 use crate::policy::OnStoreFailure;
-use crate::redis::backend::forgetting_lender::ForgettingLender;
 use crate::redis::backend::inheritance::ConvertedLimits;
+use crate::redis::backend::invalidating_lender::InvalidatingLender;
 use crate::redis::deny_cache::{DenyCache, LimitCost, Submission};
 use crate::redis::local_fallback::LocalFallback;
 use crate::redis::outage_log::{Outage, is_outage};
@@ -49,7 +49,7 @@ pub(crate) struct RedisBackend {
     pub(crate) store: RedisStore,
     pub(crate) denials: Arc<DenyCache>,
     refunds: PendingRefunds,
-    leases: Leases<ForgettingLender>,
+    leases: Leases<InvalidatingLender>,
     pub(crate) fallback: Arc<LocalFallback>,
     reconciler: Reconciler,
     pub(crate) permit_leases: Arc<PermitLeases>,
@@ -68,7 +68,7 @@ impl RedisBackend {
         let clock = store.clock.clone();
         let fallback = Arc::new(LocalFallback::new(clock.clone(), settings.max_local_keys));
         let denials = Arc::new(DenyCache::new(clock.clone(), settings.deny_cache));
-        let lender = ForgettingLender {
+        let lender = InvalidatingLender {
             lender: store.lender(),
             denials: Arc::clone(&denials),
         };

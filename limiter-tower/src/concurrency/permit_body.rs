@@ -19,9 +19,9 @@ use crate::responses::body::ResponseBody;
 
 pin_project! {
     /// The body of a response whose request is in flight until the body has ended. It releases the
-    /// permit with the last frame, with the trailers, with an error, or when it is dropped,
-    /// whichever comes first. With Redis, the last frame and the end wait until the release is
-    /// confirmed, at most for the policy's deadline.
+    /// permit with the last frame, at the length that the response states, with the trailers, with
+    /// an error, or when it is dropped, whichever comes first. With Redis, the last frame and the
+    /// end wait until the release is confirmed, at most for the policy's deadline.
     ///
     /// A body that has ended from the start, such as an empty one, holds nothing.
     #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! The lender of the token leases, which ends known denials of a limit whose tokens return.
+//! The lender of the token leases, which invalidates known denials of a limit whose tokens return.
 //!
 //! Tests: `tests/leases.rs` (`returned_tokens_admit_call_that_redis_denied`).
 
@@ -12,14 +12,14 @@ use crate::redis::token_lease::leased_limit::{LeaseReply, LeasedLimit, RedisToke
 use crate::redis::token_lease::lender::TokenLender;
 use crate::request::ValidatedLimit;
 
-/// Leases tokens from Redis. A limit is not answered from the deny cache while its tokens return.
+/// Leases tokens from Redis. Invalidates a limit in the deny cache while its tokens return.
 #[derive(Debug)]
-pub(crate) struct ForgettingLender {
+pub(crate) struct InvalidatingLender {
     pub(super) lender: RedisTokenLender,
     pub(super) denials: Arc<DenyCache>,
 }
 
-impl TokenLender for ForgettingLender {
+impl TokenLender for InvalidatingLender {
     fn leased_limit(&self, limit: &ValidatedLimit<'_>) -> LeasedLimit {
         self.lender.leased_limit(limit)
     }
