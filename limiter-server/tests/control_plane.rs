@@ -42,6 +42,8 @@ mod races;
 mod restore;
 #[path = "control_plane/retention.rs"]
 mod retention;
+#[path = "control_plane/reused_names.rs"]
+mod reused_names;
 #[path = "control_plane/stalled_database.rs"]
 mod stalled_database;
 mod support;

@@ -20,7 +20,7 @@ use limiter_core::Inheritance;
 pub use crate::admin::edit::batch::{BatchEdit, BatchFailure, RulesEdit, save_batch};
 pub(in crate::admin) use crate::admin::edit::consistency::{ChangedTexts, require_consistent};
 pub use crate::admin::edit::overlays::{overlays, save_overlays};
-use crate::admin::edit::policy_check::{CheckedEdit, check};
+use crate::admin::edit::policy_check::{CheckedEdit, check, is_visible};
 pub use crate::admin::edit::rules::save_rules;
 use crate::admin::permissions::Actor;
 use crate::policy_text::TextError;
@@ -113,7 +113,8 @@ pub async fn save_policy(store: &Store, actor: &Actor, edit: PolicyEdit) -> Resu
         ..
     } = checked;
     let Some(exceeded) = exceeded else {
-        let saved = store.save(&request, &author).await?;
+        let saved = store.save(&request, &author).await;
+        let saved = saved.map_err(|error| without_hidden(actor, error))?;
         return Ok(EditOutcome::Saved {
             revision: saved.revision,
         });
@@ -157,6 +158,19 @@ pub async fn approve(
     }
     let saved = store
         .approve(&proposal.id, &checked.request, &checked.author)
-        .await?;
+        .await;
+    let saved = saved.map_err(|error| without_hidden(actor, error))?;
     Ok(saved.revision)
+}
+
+/// A conflict without the current version, if the actor may not read it: that of a deleted policy
+/// of another app, or of one that another user has saved since the check.
+fn without_hidden(actor: &Actor, error: StoreError) -> StoreError {
+    match error {
+        StoreError::Conflict { expected, current } => StoreError::Conflict {
+            expected,
+            current: current.filter(|document| is_visible(actor, document)),
+        },
+        error => error,
+    }
 }

@@ -65,7 +65,9 @@ impl SavedState {
         let found = self.documents.iter().find(is_this);
         let current = found.filter(|of| !of.is_deleted);
         if let Some(current) = current {
-            require_visible(actor, current)?;
+            if !is_visible(actor, current) {
+                return Err(EditError::Hidden);
+            }
         }
         let before = found.and_then(|of| of.policy().ok());
         let new = match &edit.text {
@@ -210,15 +212,12 @@ impl SavedState {
     }
 }
 
-fn require_visible(actor: &Actor, document: &StoredDocument) -> Result<(), EditError> {
+pub(super) fn is_visible(actor: &Actor, document: &StoredDocument) -> bool {
     let object = Object::Policy {
         namespace: &document.namespace,
         apps: document.apps.as_deref(),
     };
-    match may(actor, AdminAction::Read, object) {
-        Permission::Allowed => Ok(()),
-        _ => Err(EditError::Hidden),
-    }
+    may(actor, AdminAction::Read, object) == Permission::Allowed
 }
 
 /// Fails for a text that PostgreSQL cannot store. TOML has an escape for NUL.
