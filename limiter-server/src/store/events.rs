@@ -4,6 +4,8 @@
 use crate::store::sql::binds;
 use crate::store::{AuditEntry, Store, StoreError, audit};
 
+/// The time of a clock that was further ahead delays no event.
+const MAX_AHEAD: i64 = 60_000_000;
 /// The name of the position.
 const CURSOR: &str = "webhook";
 /// The kinds of documents, and the actions on them.
@@ -46,9 +48,11 @@ impl Store {
         moved.map(|_| ())
     }
 
-    /// At most `limit` events after a position and before a time, the oldest first. Concurrent
-    /// transactions can commit in another order than that of their numbers, so `before` must be
-    /// earlier than the start of every transaction that has not ended.
+    /// At most `limit` events after a position and before the first one that is not older than
+    /// `before`, the oldest first. Concurrent transactions can commit in another order than that of
+    /// their numbers, so `before` must be earlier than the start of every transaction that has not
+    /// ended. Times can have another order than numbers, too: a later event waits for an earlier
+    /// one with a later time, because the position would pass over it.
     ///
     /// # Errors
     ///
@@ -61,11 +65,16 @@ impl Store {
     ) -> Result<Vec<AuditEntry>, StoreError> {
         let sql = format!(
             "SELECT id, namespace, created_at, actor, action, object, apps, detail FROM audit \
-             WHERE id > ? AND created_at < ? AND {} ORDER BY id LIMIT ?",
+             WHERE id > ? AND {} ORDER BY id LIMIT ?",
             is_event()
         );
-        let rows = self.pool.rows(&sql, binds![cursor, before, limit]).await?;
-        rows.iter().map(audit::read).collect()
+        let rows = self.pool.rows(&sql, binds![cursor, limit]).await?;
+        let events: Result<Vec<AuditEntry>, StoreError> = rows.iter().map(audit::read).collect();
+        let recent = before..before.saturating_add(MAX_AHEAD);
+        let settled = events?
+            .into_iter()
+            .take_while(|of| !recent.contains(&of.created_at));
+        Ok(settled.collect())
     }
 
     /// The number of events after a position.

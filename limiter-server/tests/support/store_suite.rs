@@ -2,6 +2,7 @@
 
 mod alerts;
 mod denials;
+mod events;
 mod restoration;
 mod revisions;
 mod schema;
@@ -58,6 +59,7 @@ pub(crate) fn run(database: &Database) {
         usage_is_summed_by_minute_and_hour,
         library_usage_is_recorded_once,
         denials::higher_samples_replace_lower_ones,
+        events::event_with_a_later_time_is_not_passed_over,
         restoration::lost_change_is_detected,
         restoration::rotated_token_is_distrusted,
         restoration::later_namespace_keeps_confirmed_tokens,
