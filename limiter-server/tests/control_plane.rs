@@ -18,6 +18,8 @@ mod expired_credentials;
 mod first_import;
 #[path = "control_plane/guard.rs"]
 mod guard;
+#[path = "control_plane/long_names.rs"]
+mod long_names;
 #[path = "control_plane/managed.rs"]
 mod managed;
 #[path = "control_plane/monitoring.rs"]

@@ -12,6 +12,8 @@ use crate::admin::permissions::{Actor, may_grant};
 use crate::secret::{Secret, random_id};
 use crate::store::{NewStoredToken, Store, StoreError, StoredToken, now_micros};
 
+/// The longest name of a token.
+const MAX_NAME_BYTES: usize = 255 - "token:".len();
 const MICROS_PER_DAY: i64 = 86_400_000_000;
 /// The default and the longest lifetime in days.
 const LIFETIME_DAYS: (i64, i64) = (90, 3_650);
@@ -67,13 +69,23 @@ pub(crate) fn check_name(name: &str) -> Result<(), &'static str> {
     }
 }
 
+/// Fails for a name that is not suitable for a token. Its changes have the author `token:NAME`,
+/// which has at most 255 bytes in the database.
+fn check_token_name(name: &str) -> Result<(), &'static str> {
+    check_name(name)?;
+    match name.len() <= MAX_NAME_BYTES {
+        true => Ok(()),
+        false => Err("expected a name of a token of at most 249 bytes"),
+    }
+}
+
 /// Issues a token.
 pub(crate) async fn issue(
     store: &Store,
     actor: &Actor,
     request: TokenRequest,
 ) -> Result<IssuedToken, TokenFailure> {
-    check_name(&request.name).map_err(TokenFailure::InvalidName)?;
+    check_token_name(&request.name).map_err(TokenFailure::InvalidName)?;
     require_scopes(actor, &request.namespace, &request.scopes)?;
     let days = request.days.unwrap_or(LIFETIME_DAYS.0);
     if !(1..=LIFETIME_DAYS.1).contains(&days) {
