@@ -49,6 +49,8 @@ mod reused_names;
 #[path = "control_plane/stalled_database.rs"]
 mod stalled_database;
 mod support;
+#[path = "control_plane/trial_counts.rs"]
+mod trial_counts;
 #[path = "control_plane/webhook.rs"]
 mod webhook;
 

@@ -77,7 +77,7 @@ impl UsageSpan {
     /// The start of the span that contains a time.
     #[must_use]
     pub fn start(self, at: i64) -> i64 {
-        at - at.rem_euclid(self.micros())
+        at.saturating_sub(at.rem_euclid(self.micros()))
     }
 }
 

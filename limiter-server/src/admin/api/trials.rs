@@ -23,16 +23,15 @@ use crate::admin::api::other_fields::NoOtherFields;
 use crate::admin::api::overlays::End;
 use crate::admin::api::policy_change::{Numbers, PolicyChange, unprocessable};
 use crate::admin::api::problem::AdminProblem;
+use crate::admin::api::usage::kept_span;
 use crate::admin::sentence::sentence;
 use crate::policy_text::PolicyText;
 use crate::store::{
-    DocumentKind, StoreError, StoredDocument, StoredRevision, UsageKind, UsageSpan, UsageTotals, now_micros,
+    DocumentKind, StoreError, StoredDocument, StoredRevision, UsageKind, UsageTotals, now_micros,
 };
 
 /// The number of revisions that are searched for the start of a trial.
 const REVISIONS: i64 = 100;
-/// Counts of minutes are kept for this time.
-const MINUTES_KEPT: i64 = 48 * 3_600_000_000;
 
 #[derive(Debug, Deserialize, ToSchema)]
 pub(super) struct TrialBody {
@@ -72,10 +71,7 @@ async fn totals(
     of: (&str, &str),
     (from, to): (i64, i64),
 ) -> Result<(UsageTotals, UsageTotals), StoreError> {
-    let span = match to.saturating_sub(from) < MINUTES_KEPT {
-        true => UsageSpan::Minute,
-        false => UsageSpan::Hour,
-    };
+    let span = kept_span(admin, from);
     let range = (span.start(from), to);
     let sum = |kind| admin.store().usage_sum(of, kind, span, range);
     Ok((sum(UsageKind::Policy).await?, sum(UsageKind::Trial).await?))

@@ -20,7 +20,7 @@ use crate::admin::api::caller::AdminCaller;
 use crate::admin::api::content_tag;
 use crate::admin::api::policies::is_readable;
 use crate::admin::api::problem::AdminProblem;
-use crate::store::{DocumentKind, UsageKind, UsageSpan, UsageTotals, now_micros};
+use crate::store::{DocumentKind, UsageKind, UsageSpan, UsageTotals, micros, now_micros};
 
 const MINUTE: i64 = 60_000_000;
 const DAY: i64 = 24 * 60 * MINUTE;
@@ -54,6 +54,15 @@ impl RangeQuery {
             true => Ok((from, to)),
             false => Err(AdminProblem::bad_request("expected `from` before `to`")),
         }
+    }
+}
+
+/// The shortest span whose counts the database keeps since a time.
+pub(super) fn kept_span(admin: &Admin, from: i64) -> UsageSpan {
+    let oldest = now_micros().saturating_sub(micros(admin.retention().usage_minutes));
+    match UsageSpan::Minute.start(from) >= oldest {
+        true => UsageSpan::Minute,
+        false => UsageSpan::Hour,
     }
 }
 
@@ -139,9 +148,10 @@ pub(super) async fn by_policy(
 ) -> Result<Json<Value>, AdminProblem> {
     caller.require_namespace(&admin, &namespace)?;
     let (from, to) = query.range(5 * MINUTE)?;
-    let span = match to.saturating_sub(from) <= DAY {
-        true => UsageSpan::Minute,
-        false => UsageSpan::Hour,
+    let (span, from) = match kept_span(&admin, from) {
+        UsageSpan::Minute if to.saturating_sub(from) <= DAY => (UsageSpan::Minute, from),
+        // The first hour is whole.
+        _ => (UsageSpan::Hour, UsageSpan::Hour.start(from)),
     };
     let readable = readable_policies(&admin, &caller, &namespace).await?;
     let sums = admin
