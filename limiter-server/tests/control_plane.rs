@@ -51,6 +51,8 @@ mod stalled_database;
 mod support;
 #[path = "control_plane/trial_counts.rs"]
 mod trial_counts;
+#[path = "control_plane/unstorable_names.rs"]
+mod unstorable_names;
 #[path = "control_plane/webhook.rs"]
 mod webhook;
 

@@ -52,7 +52,9 @@ pub(super) fn put(document: &StoredDocument, registry: &PolicyRegistry) -> Resul
 /// The contents of the documents of a registry. Ended policies are absent, as deleted documents.
 pub(super) fn contents(registry: &PolicyRegistry, now: i64) -> BTreeMap<DocumentId, String> {
     let mut contents = BTreeMap::new();
-    for name in registry.names() {
+    // PostgreSQL stores no NUL. As one with a long name, such a policy is in the registry alone.
+    let names = registry.names().into_iter().filter(|name| !name.contains('\0'));
+    for name in names {
         if let Some(text) = PolicyText::of(registry, &name).filter(|text| !has_ended(text, now)) {
             contents.insert((DocumentKind::Policy, name), text.content());
         }
