@@ -29,6 +29,8 @@ const ORIGINS_WITHOUT_STORE: [&str; 3] = ["local_fallback", "failed_open", "fail
 /// The interval between additions to the database: a denial is on an open page within 6 seconds,
 /// and a page asks every 5 seconds.
 const FOLD_INTERVAL: Duration = Duration::from_millis(500);
+/// The longest name of a policy in MySQL.
+const MAX_NAME_CHARS: usize = 255;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum UsageOutcome {
@@ -69,6 +71,12 @@ fn cause_of(outcome: &str, origin: Option<&str>) -> Option<UsageKind> {
         _ if ORIGINS_WITHOUT_STORE.contains(&origin?) => Some(UsageKind::WithoutStore),
         _ => None,
     }
+}
+
+/// Returns whether every database can store the name of a policy. Another one would prevent the
+/// counts of all policies.
+fn is_storable(policy: &str) -> bool {
+    !policy.is_empty() && policy.chars().count() <= MAX_NAME_CHARS && !policy.contains('\0')
 }
 
 type CountTable = HashMap<(String, UsageKind, UsageOutcome), Arc<AtomicU64>>;
@@ -188,7 +196,7 @@ impl<R: Recorder> Recorder for UsageRecorder<R> {
         };
         let name = label("outcome").unwrap_or_default();
         match (label("policy"), UsageOutcome::of_label(name)) {
-            (Some(policy), Some(outcome)) if !policy.is_empty() => {
+            (Some(policy), Some(outcome)) if is_storable(policy) => {
                 let cause = cause_of(name, label("origin")).filter(|_| kind == UsageKind::Policy);
                 Counter::from_arc(Arc::new(CountedTwice {
                     inner,
@@ -257,6 +265,23 @@ mod tests {
             ..UsageTotals::default()
         };
         assert_eq!(counts.take(UsageKind::Trial), [("search".to_owned(), of_trial)]);
+    }
+
+    #[test]
+    fn names_that_a_database_cannot_store_are_not_counted() {
+        let counts = UsageCounts::default();
+        let recorder = UsageRecorder::new(NoopRecorder, counts.clone());
+        let longest = "p".repeat(255);
+        for name in ["", "a\0b", &"p".repeat(256), &longest] {
+            let labels = [("policy", name), ("outcome", "denied")];
+            let labels = labels.map(|(name, value)| Label::new(name, value.to_owned()));
+            let key = Key::from_parts(DECISIONS, labels.to_vec());
+            let metadata = Metadata::new("test", Level::INFO, None);
+            recorder.register_counter(&key, &metadata).increment(1);
+        }
+        let taken = counts.take(UsageKind::Policy);
+        let names: Vec<&str> = taken.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, [longest]);
     }
 
     #[test]
