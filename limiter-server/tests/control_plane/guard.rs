@@ -137,3 +137,21 @@ fn approval_is_rejected_with_the_hosts() {
     let approved = approve();
     assert_eq!(approved.status, 200, "{}", approved.body);
 }
+
+#[test]
+fn old_processes_of_other_apps_are_not_listed() {
+    let redis = RedisServer::start();
+    let url = redis.url();
+    let server = with_sqlite(&["--redis", &url]);
+    let root = AdminClient::set_up(&server);
+    register_old_process(&redis, "default");
+    for (user, app, hosts) in [("ann", "checkout", 1), ("bob", "mobile", 0)] {
+        let viewer = root.add_user(user, &[(app, "viewer")]);
+        for (list, field) in [("subscribers", "subscribers"), ("suspensions", "unsupported_by")] {
+            let listed = viewer.get(&format!("/namespaces/default/{list}")).json();
+            let old = listed[field].as_array().unwrap().iter();
+            let old = old.filter(|of| of["host"] == "web-3").count();
+            assert_eq!(old, hosts, "{user}: {listed}");
+        }
+    }
+}

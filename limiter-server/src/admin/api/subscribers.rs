@@ -10,6 +10,16 @@ use crate::admin::Admin;
 use crate::admin::api::caller::AdminCaller;
 use crate::admin::api::paging::ListPage;
 use crate::admin::api::problem::AdminProblem;
+use crate::admin::permissions::Actor;
+
+/// Returns whether a caller may see a process: one of an app in which the caller has a role.
+pub(super) fn is_visible(actor: &Actor, namespace: &str, subscriber: &Subscriber) -> bool {
+    match (actor.apps_in(namespace), &subscriber.app) {
+        (None, _) => true,
+        (Some(apps), Some(app)) => apps.contains(app.as_str()),
+        (Some(_), None) => false,
+    }
+}
 
 /// The subscribers; none without Redis.
 pub(super) async fn of(admin: &Admin, namespace: &str) -> Result<Vec<Subscriber>, AdminProblem> {
@@ -42,12 +52,7 @@ pub(super) async fn list(
 ) -> Result<Json<Value>, AdminProblem> {
     caller.require_namespace(&admin, &namespace)?;
     let all = of(&admin, &namespace).await?;
-    let apps = caller.0.apps_in(&namespace);
-    let is_visible = |of: &&Subscriber| match (&apps, &of.app) {
-        (None, _) => true,
-        (Some(apps), Some(app)) => apps.contains(app.as_str()),
-        (Some(_), None) => false,
-    };
+    let is_visible = |of: &&Subscriber| is_visible(&caller.0, &namespace, of);
     let visible: Vec<Value> = all.iter().filter(is_visible).map(json).collect();
     // Processes have no identity that is shown.
     let (visible, next) = page.select(visible, |number, _| number.to_string())?;

@@ -151,6 +151,7 @@ pub(in crate::admin::api) async fn suspensions(
         Ok(all) => json!(
             all.iter()
                 .filter(|of| !of.supports_overlays())
+                .filter(|of| subscribers::is_visible(&caller.0, &namespace, of))
                 .map(subscribers::json)
                 .collect::<Vec<_>>()
         ),
