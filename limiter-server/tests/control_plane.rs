@@ -12,6 +12,8 @@
 mod acl;
 #[path = "control_plane/commands.rs"]
 mod commands;
+#[path = "control_plane/ended_outside.rs"]
+mod ended_outside;
 #[path = "control_plane/expired_credentials.rs"]
 mod expired_credentials;
 #[path = "control_plane/first_import.rs"]

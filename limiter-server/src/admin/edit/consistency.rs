@@ -27,8 +27,11 @@ pub(in crate::admin) fn require_consistent(
     let registry = PolicyRegistry::new();
     let invalid = |error: limiter_core::ConfigError| EditError::Invalid(error.to_string());
     let changed: BTreeSet<&str> = changes.policies.iter().map(|text| text.name()).collect();
+    // Another program can end a policy that rules name. The text in force keeps its tombstone, so
+    // it prevents no edit but that of the rules.
+    let is_named = |of: &StoredDocument| !of.is_deleted || changes.rules.is_none();
     let unchanged = |of: &&StoredDocument| match of.kind {
-        DocumentKind::Policy => !of.is_deleted && !changed.contains(of.name.as_str()),
+        DocumentKind::Policy => is_named(of) && !changed.contains(of.name.as_str()),
         DocumentKind::Overlays => changes.overlays.is_none(),
         DocumentKind::Rules => changes.rules.is_none(),
     };
