@@ -114,11 +114,17 @@ fn members() -> Result<Vec<PathBuf>, String> {
 
 /// The packages build from their own content and contain all required files.
 fn packages() -> Findings {
-    let of_each = || PUBLISHED.iter().flat_map(|name| ["-p", name]);
+    let target = target_dir().join("packages");
+    // Cargo does not compile a package again if its version is unchanged and its content is not.
+    if target.exists() {
+        fs::remove_dir_all(&target).map_err(|error| format!("cannot remove {}: {error}", target.display()))?;
+    }
     let mut package = cargo();
     package
         .args(["package", "--allow-dirty"])
-        .args(of_each())
+        .args(PUBLISHED.iter().flat_map(|name| ["-p", name]))
+        .arg("--target-dir")
+        .arg(&target)
         .current_dir(root());
     commands::succeed(package, "supply-chain")?;
     PUBLISHED
