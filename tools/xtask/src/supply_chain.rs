@@ -117,7 +117,8 @@ fn packages() -> Findings {
     let target = target_dir().join("packages");
     // Cargo does not compile a package again if its version is unchanged and its content is not.
     if target.exists() {
-        fs::remove_dir_all(&target).map_err(|error| format!("cannot remove {}: {error}", target.display()))?;
+        fs::remove_dir_all(&target)
+            .map_err(|error| format!("cannot remove {}: {error}", target.display()))?;
     }
     let mut package = cargo();
     package
