@@ -64,10 +64,8 @@ impl SavedState {
         let is_this = |of: &&StoredDocument| of.kind == DocumentKind::Policy && of.name == edit.name;
         let found = self.documents.iter().find(is_this);
         let current = found.filter(|of| !of.is_deleted);
-        if let Some(current) = current {
-            if !is_visible(actor, current) {
-                return Err(EditError::Hidden);
-            }
+        if current.is_some_and(|current| !is_visible(actor, current)) {
+            return Err(EditError::Hidden);
         }
         let before = found.and_then(|of| of.policy().ok());
         let new = match &edit.text {
