@@ -101,7 +101,7 @@ fn help() -> String {
 /// The arguments after `test` or `ci`.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Options {
-    only: Option<String>,
+    only: Vec<String>,
     test_args: Vec<String>,
 }
 
@@ -111,7 +111,9 @@ impl Options {
         let mut args = args.iter();
         while let Some(arg) = args.next() {
             match arg.as_str() {
-                "--only" => options.only = Some(args.next().ok_or("--only expects a step")?.clone()),
+                "--only" => options
+                    .only
+                    .push(args.next().ok_or("--only expects a step")?.clone()),
                 "--" => options.test_args = args.by_ref().cloned().collect(),
                 other => return Err(format!("expected --only <step> or -- <args>, got `{other}`")),
             }
@@ -139,10 +141,16 @@ mod tests {
     #[test]
     fn arguments_after_dashes_are_passed_to_cargo_test() {
         let expected = Options {
-            only: Some("test".into()),
+            only: vec!["test".into()],
             test_args: vec!["--only".into(), "--".into()],
         };
         assert_eq!(parse("--only test -- --only --"), Ok(expected));
+    }
+
+    #[test]
+    fn several_steps_are_selected() {
+        let only = parse("--only fmt --only tidy").map(|options| options.only);
+        assert_eq!(only, Ok(vec!["fmt".into(), "tidy".into()]));
     }
 
     #[test]

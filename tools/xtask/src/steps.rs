@@ -171,17 +171,17 @@ pub(crate) const STEPS: &[Step] = &[
     },
 ];
 
-/// The selected steps.
+/// The selected steps: all, or only those with these names.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    pub(crate) only: Option<String>,
+    pub(crate) only: Vec<String>,
     pub(crate) test_args: Vec<String>,
     pub(crate) strictness: Strictness,
 }
 
 /// Runs the steps until one fails.
 pub(crate) fn run(plan: &Plan) -> Result<(), String> {
-    let steps = selected(plan.only.as_deref())?;
+    let steps = selected(&plan.only)?;
     for step in &steps {
         run_step(plan, step).map_err(|why| format!("step `{}` failed: {why}", step.name))?;
     }
@@ -207,20 +207,17 @@ fn run_step(plan: &Plan, step: &Step) -> Result<(), String> {
     }
 }
 
-fn selected(only: Option<&str>) -> Result<Vec<&'static Step>, String> {
-    let steps: Vec<_> = STEPS
-        .iter()
-        .filter(|step| only.is_none_or(|name| name == step.name))
-        .collect();
-    if steps.is_empty() {
+fn selected(only: &[String]) -> Result<Vec<&'static Step>, String> {
+    let is_step = |name: &&String| STEPS.iter().any(|step| step.name == *name);
+    if let Some(unknown) = only.iter().find(|name| !is_step(name)) {
         let names: Vec<_> = STEPS.iter().map(|step| step.name).collect();
         return Err(format!(
-            "no step `{}`, expected one of {}",
-            only.unwrap_or_default(),
+            "no step `{unknown}`, expected one of {}",
             names.join(", ")
         ));
     }
-    Ok(steps)
+    let is_selected = |step: &&Step| only.is_empty() || only.iter().any(|name| name == step.name);
+    Ok(STEPS.iter().filter(is_selected).collect())
 }
 
 fn arguments(step: &Step, command: &[&str], test_args: &[String]) -> Vec<String> {
@@ -299,9 +296,9 @@ mod tests {
     #[test]
     fn error_of_unknown_step_lists_known_steps() {
         assert!(
-            selected(Some("tests"))
+            selected(&["fmt".to_owned(), "tests".to_owned()])
                 .is_err_and(|message| message.contains("fmt, tidy, clippy, features, test"))
         );
-        assert!(selected(None).is_ok_and(|steps| steps.len() == STEPS.len()));
+        assert!(selected(&[]).is_ok_and(|steps| steps.len() == STEPS.len()));
     }
 }
