@@ -20,6 +20,23 @@ fn postgres_meets_the_requirements() {
     store_suite::run(&Database::postgres());
 }
 
+/// SQLite does not wait for a node that switches the new file to WAL, so nodes repeat the start.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_create_a_file_together_start() {
+    let database = Database::sqlite();
+    for round in 0..50 {
+        let url = database.create(&format!("round_{round}"));
+        let mut nodes = tokio::task::JoinSet::new();
+        for _ in 0..6 {
+            let url = url.clone();
+            nodes.spawn(async move { Store::open(&url).await.map(drop) });
+        }
+        for started in nodes.join_all().await {
+            started.expect("a store");
+        }
+    }
+}
+
 /// A login without TLS, over the network and over a unix socket, fails with the setting that is
 /// missing.
 #[tokio::test]

@@ -88,6 +88,18 @@ impl StoreError {
         }
     }
 
+    /// Returns whether another connection has locked the file of SQLite.
+    pub(super) fn is_busy_file(&self) -> bool {
+        match self {
+            Self::Database(sqlx::Error::Database(error)) => {
+                // Higher bits refine the code.
+                let code = error.code().and_then(|code| code.parse::<u32>().ok());
+                error.try_downcast_ref::<SqliteError>().is_some() && code.is_some_and(|code| code & 0xff == 5)
+            }
+            _ => false,
+        }
+    }
+
     /// Returns whether a row with the same key exists.
     pub(super) fn is_duplicate(&self) -> bool {
         match self {

@@ -4,6 +4,8 @@
 //! of the previous version runs on the new schema. One source serves all databases; the types are
 //! inserted per database.
 
+use std::time::{Duration, Instant};
+
 use crate::store::StoreError;
 use crate::store::sql::{Dialect, SqlPool, SqlTransaction, TABLE_TIMEOUT, binds};
 
@@ -19,6 +21,10 @@ const LOCK: i64 = 0x6c69_6d69_7465_7201;
 
 /// How long MySQL waits for the lock of its migrations.
 const LOCK_SECONDS: i64 = 10;
+/// How long a node waits for another one that creates the file of SQLite, and the time between two
+/// attempts.
+const FILE_TIMEOUT: Duration = Duration::from_secs(5);
+const ATTEMPT_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The newest version that this program knows.
 pub(super) const NEWEST: i64 = {
@@ -31,6 +37,19 @@ pub(super) const NEWEST: i64 = {
 /// Updates the schema. Returns its version, which is higher than [`NEWEST`] if a newer program has
 /// updated it.
 pub(super) async fn run(pool: &SqlPool) -> Result<i64, StoreError> {
+    let started = Instant::now();
+    loop {
+        match run_once(pool).await {
+            // SQLite does not wait for another node that switches a new file to WAL.
+            Err(error) if error.is_busy_file() && started.elapsed() < FILE_TIMEOUT => {
+                tokio::time::sleep(ATTEMPT_INTERVAL).await;
+            }
+            result => return result,
+        }
+    }
+}
+
+async fn run_once(pool: &SqlPool) -> Result<i64, StoreError> {
     let mut transaction = pool.begin().await?;
     transaction.set_timeout(TABLE_TIMEOUT);
     match transaction.dialect() {
