@@ -62,6 +62,7 @@ impl OverlaySet {
     /// Joins the overlays of sources, given in descending order of precedence.
     pub(super) fn join<'a>(sources: impl IntoIterator<Item = &'a Arc<SourceOverlays>>) -> Self {
         let mut set = Self::default();
+        let mut positions = HashMap::new();
         for source in sources {
             set.suspensions.extend(source.suspensions.iter().cloned());
             for block in &source.blocks {
@@ -70,7 +71,10 @@ impl OverlaySet {
                     Some(app) => set.by_app.entry(app.into()).or_default(),
                 };
                 keys.add(block);
-                match set.blocks.iter_mut().find(|of| of.replaces(block)) {
+                let position = *positions
+                    .entry((block.target(), block.app()))
+                    .or_insert(set.blocks.len());
+                match set.blocks.get_mut(position) {
                     None => set.blocks.push(block.clone()),
                     // The keys are denied until the later end.
                     Some(known) if known.ends_before(block) => *known = block.clone(),
