@@ -185,13 +185,12 @@ where
                     let result = ready!(inner.poll(context));
                     let (permit_handle, mut response_hooks) =
                         (permit_handle.take(), mem::take(response_hooks));
+                    let length = result.as_ref().ok().and_then(length_of);
                     let has_ended = permit_handle.as_ref().is_some_and(PermitHandle::ends_with_head)
-                        || (result.as_ref()).map_or(true, |response| {
-                            response.body().is_end_stream() || length_of(response) == Some(0)
-                        });
+                        || length == Some(0)
+                        || (result.as_ref()).map_or(true, |response| response.body().is_end_stream());
                     if !has_ended {
                         return Poll::Ready(result.map(|response| {
-                            let length = length_of(&response);
                             response_hooks
                                 .respond(response)
                                 .map(|body| PermitBody::new(body, permit_handle).with_length(length))
