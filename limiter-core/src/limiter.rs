@@ -121,7 +121,7 @@ impl Limiter {
     /// ```
     ///
     /// Without the last line, the limiter polls a registry in Redis (feature `registry`) for
-    /// changes once per second.
+    /// changes every half second.
     #[cfg(feature = "redis")]
     pub fn redis(url: impl Into<String>) -> RedisBuilder {
         RedisBuilder::standalone(url.into())

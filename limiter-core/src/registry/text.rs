@@ -133,8 +133,9 @@ const STARTS_FORMAT: u32 = 3;
 ///
 /// A text may begin with `format`, the version of its format, and `min_reader`, the lowest version
 /// that a reader must know to enforce the text. Both default to 1, and
-/// [`to_toml`](PolicyRegistry::to_toml) writes them: `min_reader` is 2 if the text contains
-/// suspensions, blocks or entries of key lists that end, and 1 otherwise. A reader whose
+/// [`to_toml`](PolicyRegistry::to_toml) writes them: `min_reader` is 3 if the text contains a
+/// suspension with `from`, 2 if it contains other suspensions, blocks or entries of key lists that
+/// end, and 1 otherwise. A reader whose
 /// [`FORMAT`](PolicyRegistry::FORMAT) is lower than `min_reader` rejects the text with
 /// [`RegistryError::NewerFormat`] and keeps its last policies.
 ///
