@@ -174,7 +174,10 @@ impl PermitLease {
         };
         within(deadline, released).await?;
         let notifies_next = self.end != OnDrop::ReleaseSilently;
-        self.end = OnDrop::Nothing;
+        // Redis may execute an unanswered renewal later, so the drop releases the lease once more.
+        if !leases.lock().is_unanswered(self.permit.number) {
+            self.end = OnDrop::Nothing;
+        }
         if notifies_next {
             leases.table.notify_first(self.identity);
         }

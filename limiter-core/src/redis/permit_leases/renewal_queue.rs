@@ -83,6 +83,8 @@ pub(crate) struct RenewalQueue {
     /// Leases whose renewal by the current task is in flight. They are not released before it ends,
     /// because a late renewal would create them again.
     renewals_in_flight: HashSet<u64>,
+    /// Leases of which a renewal got no reply. Redis may execute it after their release.
+    unanswered: HashSet<u64>,
     releases: BTreeMap<u64, Release>,
     /// Releases that were sent to Redis and have no reply yet.
     releases_in_flight: HashMap<u64, Release>,
@@ -106,6 +108,7 @@ impl RenewalQueue {
             renewals: HashMap::new(),
             due: BTreeSet::new(),
             renewals_in_flight: HashSet::new(),
+            unanswered: HashSet::new(),
             releases: BTreeMap::new(),
             releases_in_flight: HashMap::new(),
             phase: micros_ceil(with_jitter(Duration::from_secs(3_600))),
@@ -127,8 +130,15 @@ impl RenewalQueue {
 
     /// Schedules the release of a lease and ends its renewals.
     pub(crate) fn schedule_release(&mut self, release: Release) {
-        self.forget(release.permit.number);
-        self.releases.insert(release.permit.number, release);
+        let number = release.permit.number;
+        self.forget(number);
+        let repeats = self.unanswered.remove(&number) || release.repeats;
+        self.releases.insert(number, Release { repeats, ..release });
+    }
+
+    /// True if a renewal of the lease got no reply.
+    pub(crate) fn is_unanswered(&self, number: u64) -> bool {
+        self.unanswered.contains(&number)
     }
 
     /// True if a renewal of the lease is in flight.
@@ -238,6 +248,9 @@ impl RenewalQueue {
             if let Some((due, _)) = self.renewals.get_mut(&number) {
                 *due = next;
                 self.due.insert((next, number));
+                if result.is_err_and(StoreError::may_have_been_charged) {
+                    self.unanswered.insert(number);
+                }
             } else if result.is_err() {
                 // Redis may execute the renewal after the release.
                 self.releases
@@ -291,6 +304,10 @@ impl RenewalQueue {
         for number in self.renewals_in_flight.drain() {
             if let Some((due, _)) = self.renewals.get(&number) {
                 self.due.insert((*due, number));
+            }
+            match self.releases.get_mut(&number) {
+                Some(release) => release.repeats = true,
+                None => _ = self.unanswered.insert(number),
             }
         }
         Some(self.housekeeper.number)

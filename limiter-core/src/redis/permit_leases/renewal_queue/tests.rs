@@ -100,13 +100,20 @@ fn renewal_of_replaced_task_repeats_release() {
     let late = lease.renewals(stalled);
     let task = lease.start_task(6);
     lease.release();
-    let releases = lease.releases(task);
-    lease.queue.on_released(releases, at(5), Ok(()));
+    for _ in 0..2 {
+        // The second release is the repetition.
+        let (calls, _) = lease.queue.work(task, at(7), 64).unwrap();
+        let Some(RenewalCall::Release(releases)) = calls.into_iter().next() else {
+            panic!("a release is due");
+        };
+        lease.queue.on_released(releases, at(6), Ok(()));
+    }
     assert!(lease.queue.is_settled());
 
-    lease.queue.on_renewed(&late, at(5), Ok(()));
+    lease.queue.on_renewed(&late, at(7), Ok(()));
     let task = lease.start_task(12);
-    assert_eq!(lease.releases(task).len(), 1);
+    let (calls, _) = lease.queue.work(task, at(7), 64).unwrap();
+    assert!(matches!(&*calls, [RenewalCall::Release(_)]));
 }
 
 #[test]
@@ -156,6 +163,63 @@ fn release_during_failed_renewal_is_repeated() {
     lease.queue.forget(7);
     lease.queue.on_renewed(&renewals, at(5), Err(&error()));
     assert!(!lease.queue.is_settled());
+}
+
+/// A renewal without a reply may reach Redis after a release that follows it.
+#[test]
+fn release_after_unanswered_renewal_is_repeated() {
+    let mut lease = Lease::new();
+    let task = lease.start_task(0);
+    let renewals = lease.renewals(task);
+    let error = StoreError::new(StoreErrorKind::Timeout, "no reply");
+    lease.queue.on_renewed(&renewals, at(5), Err(&error));
+    assert!(lease.queue.is_unanswered(7));
+    lease.release();
+    assert!(!lease.queue.is_unanswered(7));
+    let releases = lease.releases(task);
+    lease.queue.on_released(releases, at(5), Ok(()));
+    assert!(!lease.queue.is_settled());
+    let (calls, _) = lease.queue.work(task, at(7), 64).unwrap();
+    let Some(RenewalCall::Release(releases)) = calls.into_iter().next() else {
+        panic!("the release is repeated");
+    };
+    lease.queue.on_released(releases, at(7), Ok(()));
+    assert!(lease.queue.is_settled());
+}
+
+/// Nothing was sent, so nothing can arrive later.
+#[test]
+fn release_after_unsent_renewal_is_not_repeated() {
+    let mut lease = Lease::new();
+    let task = lease.start_task(0);
+    let renewals = lease.renewals(task);
+    let error = StoreError::new(StoreErrorKind::CircuitOpen, "not sent");
+    lease.queue.on_renewed(&renewals, at(5), Err(&error));
+    lease.release();
+    let releases = lease.releases(task);
+    lease.queue.on_released(releases, at(5), Ok(()));
+    assert!(lease.queue.is_settled());
+}
+
+/// The renewal of a task whose runtime ended reports no end, and may reach Redis later.
+#[test]
+fn release_after_renewal_of_ended_runtime_is_repeated() {
+    for released_first in [true, false] {
+        let mut lease = Lease::new();
+        let ended = lease.start_task(0);
+        let _ = lease.renewals(ended);
+        if released_first {
+            lease.release();
+        }
+        lease.queue.end_housekeeper(ended);
+        let task = lease.start_task(1);
+        if !released_first {
+            lease.release();
+        }
+        let releases = lease.releases(task);
+        lease.queue.on_released(releases, at(5), Ok(()));
+        assert!(!lease.queue.is_settled(), "released first: {released_first}");
+    }
 }
 
 #[test]
