@@ -27,6 +27,7 @@ use crate::redis::permit_leases::renewal_queue::RenewalQueue;
 use crate::redis::permit_leases::store::{ConcurrencyStore, Occupancy};
 use crate::request::ValidatedLimit;
 use crate::support::clock::Clock;
+use crate::support::real_time;
 use crate::support::real_time::within;
 use crate::support::sync::{Mutex, MutexGuard};
 
@@ -176,7 +177,8 @@ impl PermitLeases {
                 return;
             }
             housekeeper::ensure_running(self);
-            settled.await;
+            // The runtime of the task may end or stall during the wait.
+            let _ = real_time::timeout(housekeeper::HEARTBEAT, settled).await;
         }
     }
 
@@ -190,7 +192,7 @@ impl PermitLeases {
             }
             // The runtime of the task may have ended during the renewal.
             housekeeper::ensure_running(self);
-            settled.await;
+            let _ = real_time::timeout(housekeeper::HEARTBEAT, settled).await;
         }
     }
 

@@ -29,7 +29,7 @@ use crate::units::Timestamp;
 const MAX_CALLS: usize = 64;
 /// Interval of the task's heartbeat, and the silence after which another task takes over: the
 /// runtime of the first may have ended or may not be driven.
-const HEARTBEAT: Duration = Duration::from_secs(1);
+pub(super) const HEARTBEAT: Duration = Duration::from_secs(1);
 const TAKE_OVER_AFTER: Duration = Duration::from_secs(5);
 /// Timeout of a call. No caller waits for it, but a failed call must be retried before the lease
 /// ends.

@@ -121,3 +121,20 @@ fn renewal_of_stalled_runtime_reports_its_end() {
         assert_eq!(holder.count_held().await, 0);
     });
 }
+
+/// The runtime of the task is no longer driven, which is not known when the wait begins.
+#[test]
+fn settle_takes_over_from_stalled_task() {
+    let (holder, stalled) = (Holder::new(), runtime());
+    let permit = stalled.block_on(holder.acquire_and_renew());
+    holder.server.resume();
+    drop(permit);
+    runtime().block_on(async {
+        let stall = async {
+            yield_now().await;
+            holder.leases.lock().extend_housekeeper(TASK, Instant::now());
+        };
+        tokio::join!(holder.settle(), stall);
+        assert_eq!(holder.count_held().await, 0);
+    });
+}
