@@ -194,6 +194,33 @@ async fn refused_report_is_sent_again() {
     assert!((100..=110).contains(&admitted), "{admitted}");
 }
 
+/// The task that reports permits ends with its runtime. A call in another runtime starts the next
+/// one.
+#[test]
+fn permits_are_reported_after_end_of_reporting_runtime() {
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().build().unwrap()
+    };
+    let mut deployment = Deployment::new(2, (100, 10));
+    runtime().block_on(async {
+        deployment.proxy.refuse(true);
+        deployment.proxy.drop_connections();
+        assert_eq!(deployment.exhaust(0).await, Origin::LocalFallback);
+    });
+    runtime().block_on(async {
+        deployment.restore().await;
+        // The ended task counts as abandoned.
+        deployment.advance(secs(6)).await;
+        for _ in 0..30 {
+            deployment.exhaust(0).await;
+            deployment.advance(millis(100)).await;
+        }
+        let origin = deployment.exhaust(0).await;
+        assert!(matches!(origin, Origin::Redis | Origin::DenyCache), "{origin:?}");
+    });
+}
+
 #[tokio::test]
 async fn shutdown_reports_and_reset_discards_outage_permits() {
     for is_reset in [false, true] {

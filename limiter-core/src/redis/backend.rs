@@ -108,7 +108,7 @@ impl RedisBackend {
     /// Decides a request from leased tokens, or by a denial in the deny cache.
     pub(crate) fn try_decide(&self, request: &DecisionRequest<'_>) -> Option<Decision> {
         // A lease that is granted while replicas reconcile must not be spent besides their shares.
-        if !self.fallback.is_reconciling(request) {
+        if !self.is_reconciling(request) {
             if let Some(decision) = self.leases.decide(request) {
                 return Some(decision);
             }
@@ -156,7 +156,7 @@ impl RedisBackend {
         request: &DecisionRequest<'_>,
         deadline: Duration,
     ) -> Result<Decision, Rejection> {
-        if self.fallback.is_reconciling(request) {
+        if self.is_reconciling(request) {
             // Boxed, so that the future of other decisions stays small.
             return Box::pin(self.decide_reconciling(request, deadline)).await;
         }
@@ -166,6 +166,17 @@ impl RedisBackend {
             // Boxed, so that the future of other decisions stays small.
             Some(pending) => Box::pin(self.decide_with_refunds(request, deadline, pending)).await,
         }
+    }
+
+    /// Returns whether the share has to admit a call besides Redis. While permits of an outage are
+    /// not reported, each call makes sure that a task reports them.
+    #[inline]
+    pub(crate) fn is_reconciling(&self, request: &DecisionRequest<'_>) -> bool {
+        if self.fallback.unreported().is_empty() {
+            return false;
+        }
+        self.reconciler.keep_reporting();
+        self.fallback.is_reconciling(request)
     }
 
     async fn decide_once(

@@ -42,7 +42,6 @@ use crate::redis::local_fallback::remaining_share::{RemainingShare, refill_in, w
 use crate::redis::local_fallback::unreported::{PermitReport, UnreportedLimit, UnreportedPermits};
 use crate::request::{DecisionRequest, ValidatedLimit, Verdict};
 use crate::support::clock::Clock;
-use crate::support::sync::atomic::Ordering;
 use crate::units::{Timestamp, micros_ceil};
 
 /// The limits of this replica alone.
@@ -96,11 +95,7 @@ impl LocalFallback {
     }
 
     /// Returns whether the share has to admit a call besides Redis, for one of its limits.
-    #[inline]
     pub(crate) fn is_reconciling(&self, request: &DecisionRequest<'_>) -> bool {
-        if self.unreported.len.load(Ordering::Relaxed) == 0 {
-            return false;
-        }
         let now = self.clock.now();
         let mut limits = request.limits.iter();
         limits.any(|limit| self.unreported.is_reconciling(limit.identity, now))

@@ -101,8 +101,9 @@ impl Reconciler {
         }
     }
 
-    /// Starts the task unless it runs. Without a runtime the next call starts it.
-    fn keep_reporting(&self) {
+    /// Starts the task unless it runs: the runtime of the previous one may have ended. Without a
+    /// runtime the next call starts it.
+    pub(crate) fn keep_reporting(&self) {
         let shared = &self.shared;
         let Ok(runtime) = Handle::try_current() else {
             return;

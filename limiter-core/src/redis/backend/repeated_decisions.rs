@@ -21,7 +21,7 @@ impl RedisBackend {
         times: usize,
         deadline: Duration,
     ) -> Decisions {
-        if self.fallback.is_reconciling(request) {
+        if self.is_reconciling(request) {
             return smallvec![Box::pin(self.decide(request, deadline)).await];
         }
         let limits = request.limits.iter().map(|limit| limit.identity);

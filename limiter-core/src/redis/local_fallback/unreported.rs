@@ -39,7 +39,7 @@ pub(crate) const RECONCILE_FOR: Duration = Duration::from_secs(1);
 pub(crate) struct UnreportedPermits {
     shards: Box<[Mutex<HashTable<UnreportedEntry>>]>,
     /// The number of entries in all shards, mostly none: calls read it without a lock.
-    pub(super) len: AtomicUsize,
+    len: AtomicUsize,
     max: usize,
     /// The shard from which the next batch is taken.
     next_shard: AtomicUsize,
