@@ -232,6 +232,36 @@ async fn outage_delays_reports_and_drops_old_ones() {
     assert_eq!(counts["before"].1, [1, 0, 0, 0]);
 }
 
+/// A server that fails over or has no memory rejects reports for the moment.
+#[tokio::test]
+async fn temporary_rejection_delays_reports() {
+    let server = RedisServer::start();
+    let set_memory = |bytes| server.command(&["CONFIG", "SET", "maxmemory", bytes]);
+    let demote = |to: [&str; 2]| server.command(&["REPLICAOF", to[0], to[1]]);
+    type Change<'a> = &'a dyn Fn() -> limiter_testing::RespValue;
+    let rejections: [(Change<'_>, Change<'_>); 2] = [
+        (&|| set_memory("1"), &|| set_memory("0")),
+        (&|| demote(["127.0.0.1", "1"]), &|| demote(["NO", "ONE"])),
+    ];
+    for (reject, accept) in rejections {
+        let fleet = Fleet::new(Limiter::redis(server.url()));
+        let limits = fleet.process("shop", UsageReporting::Counts);
+        let _ = limits.check(&bucket("search"), "a").await.unwrap();
+        reject();
+        for _ in 0..20 {
+            fleet.clock.advance(Duration::from_secs(10));
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+        }
+        accept();
+        limits.ready().await.unwrap();
+        limits.shutdown(PATIENT).await;
+        let cells = fleet.cells().await;
+        assert_eq!(cells.iter().map(|(_, cell)| cell.allowed).sum::<u64>(), 1);
+    }
+}
+
 #[tokio::test]
 async fn stored_minutes_expire() {
     let server = RedisServer::start();

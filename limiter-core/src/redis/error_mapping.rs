@@ -1,8 +1,23 @@
 //! Maps errors of Redis to store errors.
 
+use std::error::Error as _;
+
 use bb8_redis::redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use crate::error::{StoreError, StoreErrorKind};
+
+/// The codes of errors that end without a change of the call, the user or the stored values.
+const TEMPORARY: [&str; 9] = [
+    "BUSY",
+    "CLUSTERDOWN",
+    "LOADING",
+    "MASTERDOWN",
+    "MISCONF",
+    "NOREPLICAS",
+    "OOM",
+    "READONLY",
+    "TRYAGAIN",
+];
 
 impl From<RedisError> for StoreError {
     fn from(error: RedisError) -> Self {
@@ -39,6 +54,23 @@ impl From<RedisError> for StoreError {
         };
         StoreError::new(kind, detail).with_source(error)
     }
+}
+
+/// Returns whether a server or cluster rejects calls only for the moment: it starts, fails over, is
+/// busy, or accepts no writes. The rejected call changed nothing.
+pub(crate) fn is_temporary(error: &StoreError) -> bool {
+    if error.kind() != StoreErrorKind::Refused {
+        return false;
+    }
+    let source = error
+        .source()
+        .and_then(|source| source.downcast_ref::<RedisError>());
+    // The route itself rejects a call only while nodes disagree about a slot or none owns it.
+    let Some(error) = source else { return true };
+    let is_code = |code: &str| TEMPORARY.contains(&code);
+    // Servers before 7.0 wrap the error of a script's command into a script error.
+    let is_wrapped = |detail: &str| TEMPORARY.iter().any(|code| detail.contains(&format!("-{code} ")));
+    error.code().is_some_and(is_code) || error.detail().is_some_and(is_wrapped)
 }
 
 /// Returns whether the Redis user lacks a permission. Inside a script, each server version words

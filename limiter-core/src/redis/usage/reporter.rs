@@ -23,6 +23,7 @@ use tokio::sync::watch;
 
 use crate::error::{StoreError, StoreErrorKind};
 use crate::observe;
+use crate::redis::error_mapping::is_temporary;
 use crate::redis::usage::store::{
     NumberedReport, PAIRS_OF_OUTCOMES, UsageHash, UsageStore, encode_counts, encode_denied,
 };
@@ -305,6 +306,7 @@ impl SharedReporter {
                 | StoreErrorKind::WrongType
                 | StoreErrorKind::UnknownLayout
         );
+        let is_permanent = is_permanent && !is_temporary(error);
         let error = error.with_causes();
         if !is_permanent {
             tracing::debug!(%error, "cannot report usage; it is sent again");
