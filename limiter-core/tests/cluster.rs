@@ -10,8 +10,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use limiter_core::{Key, LimitRequest, Limiter, OnStoreFailure, Policy, Rejection, StoreErrorKind};
+use limiter_testing::log::Warnings;
 use limiter_testing::{Proxy, RedisCluster, RespValue};
-use support::{PATIENT, SLACK, namespace};
+use support::{PATIENT, SLACK, answers_again, namespace};
 
 const CAPACITY: u64 = 10_000;
 
@@ -87,6 +88,33 @@ async fn silent_seed_does_not_block_other_seeds() {
         .build()
         .unwrap();
     assert!(limits.check(&policy(), "k").await.unwrap().is_allowed());
+}
+
+/// Without a map of slots, no breaker of a node rejects calls.
+#[tokio::test]
+async fn unreachable_cluster_does_not_delay_each_call() {
+    let warnings = Warnings::default();
+    let _guard = tracing::subscriber::set_default(warnings.clone());
+    let proxy = Proxy::start(RedisCluster::shared().node(0).port());
+    proxy.set_black_hole(true);
+    let limits = Limiter::redis_cluster([proxy.url()]);
+    let limits = limits.namespace(namespace()).build().unwrap();
+    limits.ready().await.unwrap_err();
+    let deadline = Duration::from_millis(50);
+    let (started, mut calls, mut delayed) = (Instant::now(), 0, 0);
+    while started.elapsed() < Duration::from_secs(1) {
+        let called = Instant::now();
+        assert!(limits.check(&policy_of(deadline), "k").await.is_err());
+        calls += 1;
+        delayed += u32::from(called.elapsed() >= deadline / 2);
+        tokio::task::yield_now().await;
+    }
+    // One call for each refresh.
+    assert!(calls > 100 && delayed <= 8, "{delayed} of {calls} calls");
+    let logged = warnings.about("cannot read the slots");
+    assert_eq!(logged.len(), 1, "{logged:?}");
+    proxy.set_black_hole(false);
+    answers_again(&limits, Duration::from_secs(1)).await;
 }
 
 #[test]

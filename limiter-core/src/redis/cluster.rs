@@ -30,6 +30,7 @@ use crate::redis::node::{Node, NodeSettings};
 use crate::redis::topology::dialer::Dialer;
 use crate::redis::topology::slots::{Address, Owners, owners, redirected, slot};
 use crate::support::clock::Clock;
+use crate::support::log_throttle::LogThrottle;
 use crate::support::real_time::CallDeadline;
 use crate::support::real_time::{sleep, timeout, timeout_at};
 use crate::support::sync::RwLock;
@@ -60,6 +61,8 @@ struct ClusterInner {
     pub(crate) clock: Clock,
     map: RwLock<Map>,
     refresh: Arc<SlotMapRefresh>,
+    /// An outage fails each refresh.
+    failure_log: LogThrottle,
 }
 
 #[derive(Debug, Default)]
@@ -86,6 +89,7 @@ impl Cluster {
             clock,
             map: RwLock::default(),
             refresh: SlotMapRefresh::new(),
+            failure_log: LogThrottle::default(),
         })))
     }
 
@@ -187,8 +191,20 @@ impl Cluster {
             return Ok(address);
         }
         // On the heap, since it is rare and would enlarge the future of every call.
-        Box::pin(self.refresh()).await?;
+        Box::pin(self.refresh_for_call()).await?;
         owner().ok_or_else(|| StoreError::new(StoreErrorKind::Refused, format!("no node owns slot {slot}")))
+    }
+
+    /// Waits for a refresh of the map on behalf of a call whose slot has no known owner. After the
+    /// first refresh, a call waits only for a refresh that it starts: no breaker rejects calls to
+    /// an unknown node, and an outage must not delay each of them until its deadline.
+    async fn refresh_for_call(&self) -> Result<(), StoreError> {
+        if let Some(last) = self.0.refresh.last() {
+            if !self.spawn_refresh(REFRESH_INTERVAL) {
+                return last;
+            }
+        }
+        self.refresh().await
     }
 
     /// Waits for the next refresh of the map. Cancellation does not stop the refresh.
@@ -198,7 +214,7 @@ impl Cluster {
             self.spawn_refresh(Duration::ZERO);
             // A running refresh may have been abandoned with its runtime; then another one starts.
             if timeout(ABANDONED_AFTER, next.changed()).await.is_ok() {
-                return next.borrow().clone();
+                return next.borrow().clone().unwrap_or(Ok(()));
             }
         }
     }
@@ -209,14 +225,14 @@ impl Cluster {
     }
 
     /// Spawns a refresh of the map, unless one is running or the last one started less than
-    /// `interval` ago.
-    fn spawn_refresh(&self, interval: Duration) {
+    /// `interval` ago. Returns whether it spawned one.
+    fn spawn_refresh(&self, interval: Duration) -> bool {
         // A call may be dropped outside of its runtime.
         let Ok(runtime) = Handle::try_current() else {
-            return;
+            return false;
         };
         let Some(guard) = self.0.refresh.start(interval, Instant::now()) else {
-            return;
+            return false;
         };
         let cluster = self.clone();
         runtime.spawn(async move {
@@ -224,10 +240,13 @@ impl Cluster {
             let guard = guard;
             let result = cluster.0.fetch_slot_map().await;
             if let Err(error) = &result {
-                tracing::warn!(error = %error.with_causes(), "cannot read the slots of the cluster");
+                if cluster.0.failure_log.is_due(Clock::System.now()) {
+                    tracing::warn!(error = %error.with_causes(), "cannot read the slots of the cluster");
+                }
             }
             guard.finish(result);
         });
+        true
     }
 }
 

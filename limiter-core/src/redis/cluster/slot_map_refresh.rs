@@ -21,7 +21,8 @@ pub(crate) const ABANDONED_AFTER: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct SlotMapRefresh {
     state: Mutex<RefreshState>,
-    result_sender: watch::Sender<Result<(), StoreError>>,
+    /// `None` until a refresh has ended.
+    result_sender: watch::Sender<Option<Result<(), StoreError>>>,
 }
 
 #[derive(Debug, Default)]
@@ -44,7 +45,7 @@ impl SlotMapRefresh {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::default(),
-            result_sender: watch::Sender::new(Ok(())),
+            result_sender: watch::Sender::new(None),
         })
     }
 
@@ -73,8 +74,13 @@ impl SlotMapRefresh {
     /// Subscribes to the result of the next refresh. Subscribe before calling
     /// [`start`](Self::start): then either the running refresh reports, or `start` grants the
     /// permission.
-    pub(crate) fn next(&self) -> watch::Receiver<Result<(), StoreError>> {
+    pub(crate) fn next(&self) -> watch::Receiver<Option<Result<(), StoreError>>> {
         self.result_sender.subscribe()
+    }
+
+    /// Returns the result of the last refresh; `None` before the end of the first one.
+    pub(crate) fn last(&self) -> Option<Result<(), StoreError>> {
+        self.result_sender.borrow().clone()
     }
 
     fn lock(&self) -> MutexGuard<'_, RefreshState> {
@@ -106,7 +112,7 @@ impl Drop for RefreshGuard {
             ))
         };
         let result = self.result.take().unwrap_or_else(unfinished);
-        let _previous = self.refresh.result_sender.send_replace(result);
+        let _previous = self.refresh.result_sender.send_replace(Some(result));
     }
 }
 
