@@ -140,29 +140,35 @@ fn in_process_call_works_without_runtime() {
     assert!(check.as_mut().poll(&mut context).is_ready());
 }
 
+/// Without stale data, a replica whose primary is unreachable replies MASTERDOWN, otherwise
+/// READONLY.
 #[tokio::test]
 async fn demoted_server_is_replaced_behind_same_address() {
-    let server = RedisServer::start();
-    let limits = limiter(server.url());
-    let policy = patient();
-    assert!(limits.check(&policy, "k").await.unwrap().is_allowed());
-    let before = connections_received(&server);
-    // A replica of a server that does not exist: it refuses writes.
-    server.command(&["REPLICAOF", "127.0.0.1", "1"]);
-    let refused_for = std::time::Instant::now();
-    while refused_for.elapsed() < Duration::from_millis(600) {
-        let Err(Rejection::Unavailable { error, .. }) = limits.check(&policy, "k").await else {
-            panic!("a replica cannot decide");
-        };
-        assert_eq!(error.kind(), StoreErrorKind::Refused);
+    for serves_stale_data in ["yes", "no"] {
+        let server = RedisServer::start();
+        server.command(&["CONFIG", "SET", "replica-serve-stale-data", serves_stale_data]);
+        let limits = limiter(server.url());
+        let policy = patient();
+        assert!(limits.check(&policy, "k").await.unwrap().is_allowed());
+        let before = connections_received(&server);
+        // A replica of a server that does not exist: it refuses writes.
+        server.command(&["REPLICAOF", "127.0.0.1", "1"]);
+        let refused_for = std::time::Instant::now();
+        while refused_for.elapsed() < Duration::from_millis(600) {
+            let Err(Rejection::Unavailable { error, .. }) = limits.check(&policy, "k").await else {
+                panic!("a replica cannot decide");
+            };
+            assert_eq!(error.kind(), StoreErrorKind::Refused);
+        }
+        // Without the connections of the test: for REPLICAOF and for INFO.
+        let dialled = connections_received(&server) - before - 2;
+        assert!(
+            (1..=12).contains(&dialled),
+            "the server is dialled again, but not for each call: {dialled}, stale data: {serves_stale_data}"
+        );
+        server.command(&["REPLICAOF", "NO", "ONE"]);
+        answers_again(&limits, Duration::from_millis(500)).await;
     }
-    let dialled = connections_received(&server) - before;
-    assert!(
-        (1..=12).contains(&dialled),
-        "the server is dialled again, but not for each call: {dialled}"
-    );
-    server.command(&["REPLICAOF", "NO", "ONE"]);
-    answers_again(&limits, Duration::from_millis(500)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

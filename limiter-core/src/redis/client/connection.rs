@@ -336,6 +336,8 @@ impl Health {
 fn is_demoted(error: &RedisError) -> bool {
     matches!(
         error.kind(),
-        ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::BusyLoading)
+        ErrorKind::Server(
+            ServerErrorKind::ReadOnly | ServerErrorKind::BusyLoading | ServerErrorKind::MasterDown
+        )
     ) || error.detail().is_some_and(|detail| detail.contains("-READONLY"))
 }
