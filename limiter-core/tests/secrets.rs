@@ -135,18 +135,18 @@ async fn show_registry(_: &Limiter, _: &mut Shown) {}
 fn urls() -> Vec<String> {
     let server = RedisServer::shared().port();
     let mut urls = vec![
-        // Well formed: a wrong password, a user alone, a password alone, an unreachable server.
+        // Well formed: a wrong password, a password alone, an unreachable server.
         format!("redis://limiter:{SECRET}@127.0.0.1:{server}/"),
-        format!("redis://{SECRET}@127.0.0.1:{server}/"),
         format!("redis://{SECRET}:limits@127.0.0.1:{server}/"),
         format!("redis://:{SECRET}@127.0.0.1:{server}/"),
         format!("redis://limiter:p%40{SECRET}%2F@127.0.0.1:{server}/"),
-        format!("redis://limiter:limits@127.0.0.1:{server}/?password={SECRET}"),
         format!("redis://u:{SECRET}@127.0.0.1:1/0"),
         format!("valkey://u:{SECRET}@127.0.0.1:1/0"),
         format!("unix:///no/such/socket?user={SECRET}&pass={SECRET}"),
         format!("redis+unix:///no/such/socket?pass={SECRET}"),
-        // TLS that is not there, or a parameter that is not.
+        // A user alone; TLS that is not there, or a parameter that is not.
+        format!("redis://{SECRET}@127.0.0.1:{server}/"),
+        format!("redis://limiter:limits@127.0.0.1:{server}/?password={SECRET}"),
         format!("rediss://u:{SECRET}@127.0.0.1:1/"),
         format!("rediss://u:{SECRET}@127.0.0.1:1/#insecure"),
         format!("rediss://127.0.0.1:1/#{SECRET}"),
