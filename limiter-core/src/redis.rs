@@ -5,8 +5,8 @@
 //! front of it and the local fallback behind it. Other modules use these two and the sub-modules
 //! `permit_leases`, `registry_store`, `settings` and `usage`; the rest is private.
 //!
-//! Invariant: a decision that may have run is never repeated; only NOSCRIPT, MOVED, ASK and
-//! TRYAGAIN are followed. Tests: `redis/tests.rs`, `tests/contract`, `tests/differential.rs`.
+//! Invariant: a decision that may have run is never repeated; only errors that prove that nothing
+//! ran are followed. Tests: `redis/tests.rs`, `tests/contract`, `tests/differential.rs`.
 
 mod backend;
 mod client;
