@@ -81,7 +81,17 @@ impl ConfiguredRate {
     }
 
     /// Returns an entry in a new generation, which resets the usage of all clients.
+    ///
+    /// # Errors
+    ///
+    /// The existing policy is a concurrency policy.
     pub(super) fn reset(&self, name: &str, found: EntryState<'_>) -> Result<PolicyEntry, ConfigError> {
+        if let Some(entry) = found.active() {
+            if entry.policy().algorithm_name() == "concurrency" {
+                let expected = "a rate policy: the calls under a concurrency policy would fail";
+                return Err(invalid("policy", entry.policy(), expected));
+            }
+        }
         let entry = self.replacing(name, found.active())?;
         match found.generation() {
             Some(generation) => Ok(in_generation(entry, next_generation(generation)?)),
@@ -116,7 +126,9 @@ impl ConfiguredRate {
                 let policy = match old.policy().algorithm_name() == policy.algorithm_name() {
                     true => old.policy().with_numbers_of(&policy),
                     // State of one kind of window is invisible to the other kind.
-                    false => policy.with_generation(old.policy().generation()),
+                    false => {
+                        (policy.with_options_of(old.policy())).with_generation(old.policy().generation())
+                    }
                 };
                 old.clone().with_policy(policy)
             }

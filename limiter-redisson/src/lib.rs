@@ -46,7 +46,9 @@
 //! Redis and the feature `redis`, that of the namespace. One of several concurrent calls of
 //! `try_set_rate` succeeds, and every client follows a change within a second. A client that does
 //! not know a name reads Redis first, at most four times a second for all unknown names together.
-//! During an outage of Redis, the last known rates apply.
+//! During an outage of Redis, the last known rates apply: by default
+//! ([`OnStoreFailure::Local`](limiter_core::OnStoreFailure::Local)), each process admits its share
+//! of a rate, also of a rate per client.
 //!
 //! A change writes the text of the registry in Redis again. It loses comments, and it removes
 //! policies that ended more than an hour (and two of their intervals) ago. A deleted name stays

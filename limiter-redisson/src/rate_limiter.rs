@@ -75,11 +75,11 @@ impl RateLimiter {
     }
 
     /// Sets the rate and resets the usage of all clients. Keeps an end that
-    /// [`expire`](Self::expire) has set.
+    /// [`expire`](Self::expire) has set, and the other settings of the policy.
     ///
     /// # Errors
     ///
-    /// As [`try_set_rate`](Self::try_set_rate).
+    /// As [`try_set_rate`](Self::try_set_rate), and [`Rejection::Config`] for a concurrency policy.
     pub async fn set_rate<W>(&self, of: RateType, rate: u64, interval: W) -> Result<(), Rejection>
     where
         W: TryInto<Window, Error: Into<ConfigError>>,

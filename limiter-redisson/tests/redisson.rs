@@ -123,6 +123,21 @@ async fn extend_deadline(limits: &Limiter, rate: u64, interval: &str) {
     let _ = (limits, rate, interval);
 }
 
+/// Defines a policy where the clients of the limiter share their rates.
+async fn define(limits: &Limiter, entry: impl Into<PolicyEntry>) {
+    let entry = entry.into();
+    #[cfg(feature = "redis")]
+    if let Ok(store) = limits.redis_registry() {
+        let edit = store.edit(|draft| {
+            draft.set(entry.clone());
+            Ok(())
+        });
+        edit.await.unwrap();
+        return;
+    }
+    limits.registry().set(entry);
+}
+
 /// Waits until this client has received the rate.
 async fn await_rate(limits: &Limiter, rate: Option<u64>) {
     let registry = limits.registry();
@@ -172,6 +187,8 @@ on_every_store! {
     rates::rate_set_by_one_client_resets_usage_of_all
     rates::raised_rate_keeps_usage
     rates::kind_of_window_bounds_updated_rate
+    rates::other_kind_of_window_keeps_settings
+    rates::concurrency_policy_has_no_rate
     rates::change_reaches_all_clients
     rates::unknown_policy_has_separate_rejection
     rates::expiry_is_part_of_configuration

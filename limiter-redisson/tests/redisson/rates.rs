@@ -1,11 +1,11 @@
 //! Configuration of rates: by one of several clients, and changes for all of them.
 
-use limiter_core::Rejection;
+use limiter_core::{Enforcement, OnStoreFailure, Policy, Rejection};
 use limiter_redisson::{Client, RateType};
 use tokio::time::timeout;
 
 use crate::support::{self, micros, secs};
-use crate::{World, await_rate};
+use crate::{World, await_rate, define};
 
 pub(crate) async fn rate_is_set_once_for_all_clients(world: World) {
     let [one, other] = [(); 2].map(|()| world.client().rate_limiter("p"));
@@ -117,6 +117,67 @@ pub(crate) async fn kind_of_window_bounds_updated_rate(world: World) {
     );
     let refused = limiter.update_rate(OF, 5, "60d").await;
     assert!(matches!(refused, Err(Rejection::Config(_))), "{refused:?}");
+}
+
+/// A reset may select the other kind of window, which has the settings of the earlier policy.
+pub(crate) async fn other_kind_of_window_keeps_settings(world: World) {
+    let limits = (world.make)();
+    let policy = Policy::sliding_window("p").limit(5).window("1h").group("g");
+    let policy = policy
+        .deadline(support::PATIENT)
+        .on_store_failure(OnStoreFailure::FailClosed)
+        .enforcement(Enforcement::Shadow)
+        .penalty("3 in 1m: 1h")
+        .allow_keys(["good"])
+        .deny_keys(["bad"])
+        .build()
+        .unwrap();
+    define(&limits, policy.clone()).await;
+    let limiter = Client::new(&limits).rate_limiter("p");
+    for (rate, kind) in [
+        (20_000, "counter_window"),
+        (7, "sliding_window"),
+        (20_000, "counter_window"),
+    ] {
+        limiter.set_rate(RateType::Overall, rate, "1h").await.unwrap();
+        let entry = limits.registry().get("p").unwrap();
+        let changed = entry.policy();
+        assert_eq!(changed.algorithm_name(), kind);
+        let settings = |policy: &Policy| {
+            let store = (policy.deadline(), policy.on_store_failure());
+            let lists = (policy.allow_keys().cloned(), policy.deny_keys().cloned());
+            let group = policy.group().map(str::to_owned);
+            (
+                store,
+                lists,
+                group,
+                policy.enforcement(),
+                policy.penalty().copied(),
+            )
+        };
+        assert_eq!(settings(changed), settings(&policy), "{rate}");
+    }
+}
+
+pub(crate) async fn concurrency_policy_has_no_rate(world: World) {
+    let limits = (world.make)();
+    let permits = Policy::concurrency("p").max(2).build().unwrap();
+    define(&limits, permits.clone()).await;
+    let limiter = Client::new(&limits).rate_limiter("p");
+    for refused in [
+        limiter.set_rate(RateType::Overall, 5, "1h").await,
+        limiter.update_rate(RateType::Overall, 5, "1h").await,
+    ] {
+        let Err(Rejection::Config(error)) = refused else {
+            unreachable!("{refused:?}")
+        };
+        let result = error.to_string();
+        assert!(
+            result.contains("p (concurrency") && result.contains("expected a"),
+            "{result}"
+        );
+    }
+    assert_eq!(*limits.registry().get("p").unwrap().policy(), permits);
 }
 
 pub(crate) async fn change_reaches_all_clients(world: World) {
