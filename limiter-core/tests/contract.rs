@@ -313,6 +313,7 @@ on_every_store! {
         large_limits_are_exact
         changed_limit_keeps_usage
         changed_window_keeps_usage_for_at_most_its_length
+        peek_under_shorter_window_states_exact_wait
         clock_step_back_keeps_period_end
         jittering_clock_at_midnight_admits_one_quota_per_day
         period_from_first_use_follows_monotonic_time

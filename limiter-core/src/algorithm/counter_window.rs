@@ -81,13 +81,20 @@ impl WindowCounters {
 
     /// Returns the counters at `now` under the policy of this call; `None` if no permit counts.
     fn view(limit: &CounterWindow, stored: Option<Self>, now: u64) -> Option<Self> {
+        let mut counters = Self::unshortened(stored, now)?;
+        if limit.window < counters.window {
+            counters.begin(limit.window, now);
+        }
+        Some(counters)
+    }
+
+    /// As [`view`](Self::view), but the estimate decays over the stored window, as it does until a
+    /// call shortens it.
+    fn unshortened(stored: Option<Self>, now: u64) -> Option<Self> {
         let mut counters = stored.filter(|stored| !stored.is_expired(now))?;
         // If the clock stepped back, the whole state moves back.
         counters.start = counters.start.saturating_sub(counters.at.saturating_sub(now));
         counters.at = counters.at.min(now);
-        if limit.window < counters.window {
-            counters.begin(limit.window, now);
-        }
         Some(counters)
     }
 
@@ -186,7 +193,10 @@ pub(super) fn step(
     mode: Mode,
 ) -> StepOutcome {
     let stored = stored(state);
-    let live = WindowCounters::view(limit, stored, now);
+    let live = match mode {
+        Mode::Peek => WindowCounters::unshortened(stored, now),
+        Mode::Charge | Mode::Refuse => WindowCounters::view(limit, stored, now),
+    };
     let mut counters = live.unwrap_or_else(|| WindowCounters::unused(limit, now));
     let mut used = counters.used(now);
     let fits = cost == 0 || used + cost <= limit.limit;

@@ -77,6 +77,15 @@ impl PeriodCount {
 
     /// Returns the count at `now` under the policy of this call; `None` if the period is over.
     fn view(limit: &FixedWindow, stored: Option<Self>, now: u64) -> Option<Self> {
+        let count = Self::unshortened(limit, stored, now)?;
+        // A period never lasts longer than the window of this policy, independent of the policy
+        // that started it and of clock steps.
+        let until = count.until.min(now + limit.window);
+        Some(Self { until, ..count })
+    }
+
+    /// As [`view`](Self::view), but the period keeps its end, as it does until a call shortens it.
+    fn unshortened(limit: &FixedWindow, stored: Option<Self>, now: u64) -> Option<Self> {
         let stored = stored.filter(|stored| !stored.is_expired(now))?;
         let back = match limit.periods {
             // If the clock stepped back, the whole state moves back. Aligned periods keep their
@@ -84,13 +93,9 @@ impl PeriodCount {
             Periods::FirstUse => stored.at.saturating_sub(now),
             _ => 0,
         };
-        // A period never lasts longer than the window of this policy, independent of the policy
-        // that started it and of clock steps.
-        let until = (stored.until - back).min(now + limit.window);
         Some(Self {
-            used: stored.used,
             at: stored.at.min(now),
-            until,
+            until: stored.until - back,
             ..stored
         })
     }
@@ -111,7 +116,10 @@ pub(super) fn step(
     mode: Mode,
 ) -> StepOutcome {
     let stored = stored(state);
-    let live = PeriodCount::view(limit, stored, now);
+    let live = match mode {
+        Mode::Peek => PeriodCount::unshortened(limit, stored, now),
+        Mode::Charge | Mode::Refuse => PeriodCount::view(limit, stored, now),
+    };
     let mut count = live.unwrap_or_else(|| PeriodCount::start(limit, now));
     let fits = cost == 0 || count.used + cost <= limit.limit;
     let charged = fits && mode == Mode::Charge;

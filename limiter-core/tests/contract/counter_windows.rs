@@ -171,6 +171,23 @@ pub(crate) async fn changed_window_keeps_usage_for_at_most_its_length(subject: S
     assert_eq!(wait_of(&subject.call(&lasting("1h")).await), secs(30));
 }
 
+/// A peek changes nothing, so it states the time at which the cost fits without another call.
+pub(crate) async fn peek_under_shorter_window_states_exact_wait(subject: Subject) {
+    for lasting in [
+        |window: &str| fixed("f", 2, window),
+        |window: &str| counter("c", 2, window),
+    ] {
+        let (long, short) = (lasting("1h"), lasting("1m"));
+        assert_eq!(subject.calls(&long, 2).await, "PP");
+        let wait = wait_of(&subject.peek(&short).await);
+        subject.clock.advance(wait - micros(1));
+        assert_eq!(wait_of(&subject.peek(&short).await), micros(1), "{short}");
+        subject.clock.advance(micros(1));
+        assert!(subject.peek(&short).await.is_allowed(), "{short}");
+        assert!(subject.call(&short).await.is_allowed(), "{short}");
+    }
+}
+
 pub(crate) async fn clock_step_back_keeps_period_end(subject: Subject) {
     for policy in [
         fixed("f", 5, "10s"),
