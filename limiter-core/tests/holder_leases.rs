@@ -515,6 +515,31 @@ async fn calls_use_the_rate_that_buckets_leave(subject: Subject) {
     }
 }
 
+/// Until a scheduled change, the previous numbers apply to leases too.
+async fn lease_follows_scheduled_change(subject: Subject) {
+    let (small, large) = (bucket("p", 10, 1), bucket("p", 100, 1));
+    let at = subject.clock.now().after(secs(60));
+    let changed = large.proportional_to(&small, at).unwrap();
+    let call = || subject.limits.token_lease(&changed, KEY, "node");
+    let wanted = LeaseReport::default().wanted(80_u32);
+    let mut lease = call().read().await.unwrap();
+    // One eighth of the remaining permits stays for other callers.
+    for permits in [9_u32, 9] {
+        let LeaseRenewal::Renewed(renewed) = call().renew(&lease, wanted).await.unwrap() else {
+            panic!("the epoch is the recorded one");
+        };
+        assert_eq!(renewed.permits(), Amount::from(permits));
+        lease = renewed;
+    }
+    call().release(&lease, Amount::ZERO).await.unwrap();
+    subject.clock.set(at);
+    let none = call().read().await.unwrap();
+    let LeaseRenewal::Renewed(lease) = call().renew(&none, wanted).await.unwrap() else {
+        panic!("the epoch is the recorded one");
+    };
+    assert_eq!(lease.permits(), Amount::from(80_u32));
+}
+
 async fn invalid_input_is_named(subject: Subject) {
     let (policy, minute) = (bucket("p", 100, 1), window("w", 5, "1m"));
     let error = |result: Result<LeaseRenewal, Rejection>| match result {
@@ -595,5 +620,6 @@ on_each_store! {
     held_permits_are_debt_without_remaining_ones
     steady_refill_of_a_late_report_is_no_debt
     calls_use_the_rate_that_buckets_leave
+    lease_follows_scheduled_change
     invalid_input_is_named
 }

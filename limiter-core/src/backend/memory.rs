@@ -59,7 +59,15 @@ impl MemoryBackend {
         holder: &str,
         renewal: Option<&HolderRenewal<'_>>,
     ) -> Result<HolderReply, StoreError> {
-        if limit.policy.is_scaled() {
+        let now = self.store.clock.now();
+        if let Some(scaled) = limit.policy.pending(now) {
+            if let Some(policy) = scaled.in_force_at(now) {
+                let limit = ValidatedLimit {
+                    policy,
+                    ..limit.clone()
+                };
+                return self.store.holder_lease(&self.holders, &limit, holder, renewal);
+            }
             // A peek converts the state to the policy.
             self.store.decide_now(&limit.clone().alone())?;
         }
