@@ -9,7 +9,8 @@ use std::time::Instant;
 use limiter_core::{
     Decision, Limiter, ManualClock, OnStoreFailure, Origin, Policy, Rejection, StoreErrorKind,
 };
-use limiter_testing::RedisServer;
+use limiter_testing::log::Everything;
+use limiter_testing::{Proxy, RedisServer};
 use support::{KEY, PATIENT, SLACK, namespace, secs, wait_of};
 
 fn policy(penalty: &str, answer: OnStoreFailure) -> Policy {
@@ -152,6 +153,35 @@ async fn shutdown_reports_counted_denials() {
     other.shutdown(PATIENT).await;
     let third = fixture.replica().await;
     assert!(denied(&third, &policy, 1).await.is_blocked());
+}
+
+/// A report that does not reach Redis is repeated without another denial.
+#[tokio::test]
+async fn denials_of_failed_report_are_reported_later() {
+    let log = Everything::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let fixture = Fixture::new();
+    let proxy = Proxy::start(fixture.server.port());
+    let limits = Limiter::redis(proxy.url()).namespace(&fixture.namespace);
+    let limits = limits.clock(&fixture.clock).build().unwrap();
+    let policy = policy("10 in 1m: 1h", OnStoreFailure::Error);
+    assert!(limits.check(&policy, KEY).await.unwrap().is_allowed());
+    let _ = denied(&limits, &policy, 6).await;
+    proxy.refuse(true);
+    proxy.drop_connections();
+    let started = Instant::now();
+    let is_failed = || (log.all().iter()).any(|event| event.contains("cannot report denials"));
+    while !is_failed() {
+        assert!(started.elapsed() < secs(10), "the report fails");
+        fixture.clock.advance(support::millis(100));
+        tokio::time::sleep(support::millis(1)).await;
+    }
+    proxy.refuse(false);
+    while fixture.keys("denials").is_empty() {
+        assert!(started.elapsed() < secs(20), "the denials are reported");
+        fixture.clock.advance(support::millis(100));
+        tokio::time::sleep(support::millis(1)).await;
+    }
 }
 
 /// An unreadable value is left unchanged and fails no other decision.

@@ -15,6 +15,7 @@ use crate::penalty::denial_counts::{DatedDenials, DeniedLimit, PenaltyAction, RE
 use crate::penalty::log_uncounted;
 use crate::policy::OnStoreFailure;
 use crate::redis::RedisBackend;
+use crate::redis::outage_log::is_outage;
 use crate::request::{DecisionRequest, LimitRequest};
 use crate::support::real_time;
 use crate::support::real_time::within;
@@ -64,7 +65,7 @@ impl RedisBackend {
     }
 
     /// Reports all denials that were not reported.
-    pub(crate) async fn report_all_denials(&self) {
+    pub(crate) async fn report_all_denials(self: &Arc<Self>) {
         for identity in self.denial_counts.unreported() {
             self.report_of(identity).await;
         }
@@ -85,14 +86,14 @@ impl RedisBackend {
         });
     }
 
-    async fn report_of(&self, identity: Identity) {
+    async fn report_of(self: &Arc<Self>, identity: Identity) {
         let now = self.clock.now();
         if let Some((denied, denials)) = self.denial_counts.take_unreported(identity, now) {
             self.report(&denied, denials).await;
         }
     }
 
-    async fn report(&self, denied: &DeniedLimit, mut denials: Vec<DatedDenials>) -> Option<u64> {
+    async fn report(self: &Arc<Self>, denied: &DeniedLimit, mut denials: Vec<DatedDenials>) -> Option<u64> {
         let (counts, identity) = (&self.denial_counts, denied.identity);
         loop {
             match self.apply_penalty(denied, &denials).await {
@@ -109,6 +110,9 @@ impl RedisBackend {
                     log_uncounted(&denied.policy, &error);
                     if error.has_changed_nothing() {
                         counts.restore(identity, denials);
+                        if is_outage(error.kind()) {
+                            self.schedule_report(denied);
+                        }
                     }
                     return None;
                 }
