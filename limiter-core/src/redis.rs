@@ -46,6 +46,7 @@ use crate::error::{ConfigError, StoreError};
 use crate::key::Namespace;
 pub(crate) use crate::redis::backend::RedisBackend;
 use crate::redis::cluster::Cluster;
+use crate::redis::compare_and_set::StateStore;
 use crate::redis::dispatch::BatchPart;
 use crate::redis::eviction::Eviction;
 use crate::redis::heartbeat::Heartbeat;
@@ -164,6 +165,11 @@ impl RedisStore {
     /// Returns the name of the key that contains a limit's state.
     pub(crate) fn redis_key(&self, limit: &ValidatedLimit<'_>) -> String {
         leased_limit::key(limit, &self.namespace)
+    }
+
+    /// Returns the access to the stored values of limits.
+    pub(crate) fn states(&self) -> StateStore<'_> {
+        StateStore::new(&self.route, &self.clock, &self.namespace)
     }
 
     /// Returns the storage of detached reservations.

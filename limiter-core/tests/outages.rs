@@ -221,6 +221,38 @@ fn permits_are_reported_after_end_of_reporting_runtime() {
     });
 }
 
+/// The report of an outage converts the usage from before a proportional change, as a call does.
+#[tokio::test]
+async fn report_after_proportional_change_converts_usage() {
+    let deployment = Deployment::new(1, (10, 1));
+    let sized = |capacity: u32| {
+        let policy = Policy::token_bucket("bucket").capacity(capacity).rate("1/h");
+        policy.deadline(PATIENT).build().unwrap()
+    };
+    let (small, replica) = (sized(10), &deployment.replicas[0]);
+    assert!(replica.check(&small, KEY).cost(4).await.unwrap().is_allowed());
+    deployment.proxy.refuse(true);
+    deployment.proxy.drop_connections();
+    deployment.clock.advance(millis(1));
+    let large = sized(100)
+        .proportional_to(&small, deployment.clock.now())
+        .unwrap();
+    let decision = replica.check(&large, KEY).cost(5).await.unwrap();
+    assert_eq!(
+        (decision.is_allowed(), decision.origin()),
+        (true, Origin::LocalFallback)
+    );
+    deployment.restore().await;
+    // A peek under a policy without the change does not convert the usage.
+    let left = async || replica.peek(&small, KEY).await.unwrap().remaining();
+    let started = Instant::now();
+    while left().await == 6 {
+        assert!(started.elapsed() < secs(10), "the permits are reported");
+        deployment.advance(millis(20)).await;
+    }
+    assert_eq!(replica.peek(&large, KEY).await.unwrap().remaining(), 55);
+}
+
 #[tokio::test]
 async fn shutdown_reports_and_reset_discards_outage_permits() {
     for is_reset in [false, true] {

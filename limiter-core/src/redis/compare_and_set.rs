@@ -5,23 +5,39 @@
 //! value only if the stored one is unchanged.
 //!
 //! Invariant: no concurrent change is overwritten, and a value of another layout or algorithm is an
-//! error and stays unchanged. Tests: `compare_and_set/tests.rs`.
+//! error and stays unchanged. Tests: `compare_and_set/tests.rs`, `tests/outages.rs`
+//! (`report_after_proportional_change_converts_usage`).
 
 use bb8_redis::redis::Value;
 
-use crate::algorithm::{LeaseRequest, StepState, StoredLevel, StoredLoans, StoredState, UsageReport};
+use crate::algorithm::{
+    LeaseRequest, ScaleChange, StepState, StoredLevel, StoredLoans, StoredState, UsageReport, scale,
+};
 use crate::error::StoreError;
-use crate::policy::Algorithm;
-use crate::redis::RedisStore;
+use crate::key::Namespace;
+use crate::policy::{Algorithm, PreviousPolicy};
+use crate::redis::Route;
 use crate::redis::script::reply::LimitReply;
 use crate::redis::script::{reply, wire};
 use crate::redis::token_lease::leased_limit;
 use crate::redis::token_lease::leased_limit::LeaseScriptReply;
 use crate::request::ValidatedLimit;
+use crate::support::clock::Clock;
 
 const REPLACE: u8 = 3;
 /// See `lua/prelude.lua`.
 const LAYOUT: u8 = 1;
+/// A compare-and-set fails only if another call charged the key after the policy change; that call
+/// has already converted the state, so the next read succeeds.
+const MAX_ATTEMPTS: usize = 4;
+
+/// The stored values of the limits of a namespace.
+#[derive(Debug)]
+pub(crate) struct StateStore<'a> {
+    route: &'a Route,
+    clock: &'a Clock,
+    namespace: &'a Namespace,
+}
 
 /// A stored value as it was read.
 #[derive(Debug)]
@@ -33,7 +49,36 @@ pub(crate) struct RawState {
     is_replaced: bool,
 }
 
-impl RedisStore {
+impl<'a> StateStore<'a> {
+    pub(super) fn new(route: &'a Route, clock: &'a Clock, namespace: &'a Namespace) -> Self {
+        Self {
+            route,
+            clock,
+            namespace,
+        }
+    }
+
+    /// Converts a limit after a proportional policy change if necessary. Returns `false` if the
+    /// change is in the future by the server's clock.
+    pub(crate) async fn convert(
+        &self,
+        limit: &ValidatedLimit<'_>,
+        scaled: &PreviousPolicy,
+    ) -> Result<bool, StoreError> {
+        let scaling = ScaleChange::from_policies(scaled, limit.policy);
+        for _ in 0..MAX_ATTEMPTS {
+            let stored = self.read_state(limit).await?;
+            if stored.now < scaling.at {
+                return Ok(false);
+            }
+            let mut state = stored.state.clone();
+            if !scale(&scaling, &mut state, stored.now) || self.replace(limit, &stored, &state).await? {
+                break;
+            }
+        }
+        Ok(true)
+    }
+
     /// Reads the stored value of a limit.
     ///
     /// # Cancel safety
@@ -81,7 +126,7 @@ impl RedisStore {
         let mut plan = leased_limit::plan(REPLACE, algorithm, &lease_request, self.clock.injected());
         plan.extend_from_slice(read);
         plan.extend_from_slice(&new);
-        let key = leased_limit::key(limit, &self.namespace);
+        let key = leased_limit::key(limit, self.namespace);
         let call = leased_limit::call(key, plan, limit.policy.deadline());
         parse_state(&self.route.run(&call).await?, algorithm)
     }

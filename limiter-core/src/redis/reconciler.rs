@@ -2,11 +2,11 @@
 //!
 //! A task runs while there are such permits
 //! ([`unreported`](crate::redis::local_fallback::unreported)). Every [`REPORT_EVERY`] it queries
-//! Redis for the state of each of their limits, which changes nothing, and charges the permits only
-//! if Redis answers. All permits of a limit are one report. No call waits for a report, at most
-//! [`MAX_CONCURRENT`] are under way, and a report is sent at most once: one whose outcome is
-//! unknown counts as received, since charging it twice could deny a limit for as long as the outage
-//! lasted.
+//! Redis for the state of each of their limits, converts it after a proportional policy change, and
+//! charges the permits only if Redis answers. All permits of a limit are one report. No call waits
+//! for a report, at most [`MAX_CONCURRENT`] are under way, and a report is sent at most once: one
+//! whose outcome is unknown counts as received, since charging it twice could deny a limit for as
+//! long as the outage lasted.
 //!
 //! Verified by `tests/outages.rs` and by the fault suite.
 
@@ -19,7 +19,9 @@ use tokio::task::JoinSet;
 use crate::algorithm::UsageCorrection;
 use crate::error::{StoreError, StoreErrorKind};
 use crate::key::Namespace;
+use crate::policy::Policy;
 use crate::redis::Route;
+use crate::redis::compare_and_set::StateStore;
 use crate::redis::local_fallback::LocalFallback;
 use crate::redis::local_fallback::unreported::UnreportedLimit;
 use crate::redis::outage_log::is_outage;
@@ -74,6 +76,24 @@ impl PermitReporter {
         let call = leased_limit::apply_change(limit, change, key, self.clock.injected(), timeout);
         let reply = within(timeout, self.route.run(&call)).await?;
         leased_limit::changed(&reply, limit, change)
+    }
+
+    /// Queries the state of a limit, and converts it after a proportional policy change. Returns
+    /// the policy in force, under which the limit is charged.
+    async fn prepare<'a>(&self, limit: &ValidatedLimit<'a>) -> Result<&'a Policy, StoreError> {
+        let policy: &'a Policy = limit.policy;
+        let Some(scaled) = policy.pending(self.clock.now()) else {
+            // A refund of nothing.
+            let nothing = UsageCorrection::Refund { whole_at: 0 };
+            self.change(limit, nothing).await?;
+            return Ok(policy);
+        };
+        let states = StateStore::new(&self.route, &self.clock, &self.namespace);
+        let timeout = MIN_TIMEOUT.max(policy.deadline());
+        match within(timeout, states.convert(limit, scaled)).await? {
+            true => Ok(policy),
+            false => Ok(&scaled.before),
+        }
     }
 }
 
@@ -159,21 +179,25 @@ impl ReconcilerState {
     /// Reports the permits of a limit: whether Redis answered.
     async fn report(&self, unreported: &UnreportedLimit) -> bool {
         let (clock, identity) = (&self.reporter.clock, unreported.identity);
-        // A refund of nothing. A report that is lost in an outage is lost for good, so Redis has to
-        // answer first.
-        let nothing = UsageCorrection::Refund { whole_at: 0 };
-        if let Err(error) = self.reporter.change(&unreported.limit(0), nothing).await {
-            if !is_outage(error.kind()) {
-                // The value at the key is not a limit's.
-                self.fallback.unreported().forget(identity);
+        // A report that is lost in an outage is lost for good, so Redis has to answer first.
+        let policy = match self.reporter.prepare(&unreported.limit(0)).await {
+            Ok(policy) => policy,
+            Err(error) => {
+                if !is_outage(error.kind()) {
+                    // The value at the key is not a limit's.
+                    self.fallback.unreported().forget(identity);
+                }
+                return false;
             }
-            return false;
-        }
+        };
         let Some(report) = self.fallback.take_unreported(unreported, clock.now()) else {
             return true;
         };
         if report.amount > 0 {
-            let limit = unreported.limit(report.amount);
+            let limit = ValidatedLimit {
+                policy,
+                ..unreported.limit(report.amount)
+            };
             match self.reporter.change(&limit, UsageCorrection::ForceCharge).await {
                 Ok(verdict) => self.fallback.on_verdict(&limit.alone(), &verdict, clock.now()),
                 Err(error) => {

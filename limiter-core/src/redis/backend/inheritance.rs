@@ -12,22 +12,19 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use crate::algorithm::{ScaleChange, UsageCorrection, scale};
+use crate::algorithm::UsageCorrection;
 use crate::decision::{Decision, Rejection};
 use crate::error::StoreError;
 use crate::identity::Identity;
-use crate::policy::{Policy, PreviousPolicy};
+use crate::policy::Policy;
 use crate::redis::RedisBackend;
-use crate::request::{DecisionRequest, ValidatedLimit};
+use crate::request::DecisionRequest;
 use crate::support::real_time::within;
 use crate::support::sync::Mutex;
 pub(crate) use crate::units::Timestamp;
 
 /// Maximum number of limits known to be converted. Forgotten limits are looked up in Redis again.
 const MAX_CONVERTED: usize = 65_536;
-/// A compare-and-set fails only if another call charged the key after the policy change; that call
-/// has already converted the state, so the next read succeeds.
-const MAX_ATTEMPTS: usize = 4;
 
 /// Limits that are known to be converted, with the time of the change.
 #[derive(Debug, Default)]
@@ -102,7 +99,7 @@ impl RedisBackend {
             if self.converted.contains(converted) {
                 continue;
             }
-            if self.convert(limit, scaled).await? {
+            if self.store.states().convert(limit, scaled).await? {
                 self.converted.insert(converted);
                 self.leases.return_earlier(limit);
             } else if let Some(limit) = in_force
@@ -114,22 +111,5 @@ impl RedisBackend {
             }
         }
         Ok(in_force)
-    }
-
-    /// Converts a limit if necessary. Returns `false` if the change is in the future by the
-    /// server's clock.
-    async fn convert(&self, limit: &ValidatedLimit<'_>, scaled: &PreviousPolicy) -> Result<bool, StoreError> {
-        let scaling = ScaleChange::from_policies(scaled, limit.policy);
-        for _ in 0..MAX_ATTEMPTS {
-            let stored = self.store.read_state(limit).await?;
-            if stored.now < scaling.at {
-                return Ok(false);
-            }
-            let mut state = stored.state.clone();
-            if !scale(&scaling, &mut state, stored.now) || self.store.replace(limit, &stored, &state).await? {
-                break;
-            }
-        }
-        Ok(true)
     }
 }

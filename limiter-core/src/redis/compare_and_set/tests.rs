@@ -69,15 +69,15 @@ async fn conversion_keeps_leased_tokens() {
             assert_eq!(leased_at(policy.algorithm(), &model, now), loan.amount);
 
             let [limit] = &*request.limits else { unreachable!() };
-            let found = store.read_state(limit).await.unwrap();
+            let found = store.states().read_state(limit).await.unwrap();
             let mut state = found.state.clone();
             assert!(scale(&scaling, &mut state, now));
-            assert!(store.replace(limit, &found, &state).await.unwrap());
+            assert!(store.states().replace(limit, &found, &state).await.unwrap());
             assert!(
-                !store.replace(limit, &found, &state).await.unwrap(),
+                !store.states().replace(limit, &found, &state).await.unwrap(),
                 "the value has changed"
             );
-            let kept = store.read_state(limit).await.unwrap();
+            let kept = store.states().read_state(limit).await.unwrap();
             assert_eq!(format!("{:?}", kept.state), format!("{model:?}"));
             assert_eq!(
                 step(policy.algorithm(), &mut model.clone(), 0, now, Mode::Peek).remaining,
@@ -103,13 +103,17 @@ async fn value_of_another_algorithm_is_an_unknown_layout() {
         unreachable!()
     };
     store.decide(&bucket).await.unwrap();
-    let found = store.read_state(bucket_limit).await.unwrap();
+    let found = store.states().read_state(bucket_limit).await.unwrap();
     assert!(matches!(found.state, StepState::TokenBucket(_)));
     // The name of the window has no state.
-    let absent = store.read_state(window_limit).await.unwrap();
+    let absent = store.states().read_state(window_limit).await.unwrap();
     assert!(matches!(absent.state, StepState::Absent));
-    let swapped = store.replace(window_limit, &absent, &found.state).await.unwrap();
+    let swapped = store
+        .states()
+        .replace(window_limit, &absent, &found.state)
+        .await
+        .unwrap();
     assert!(swapped);
-    let rejected = store.read_state(window_limit).await.unwrap_err();
+    let rejected = store.states().read_state(window_limit).await.unwrap_err();
     assert_eq!(rejected.kind(), crate::error::StoreErrorKind::UnknownLayout);
 }
