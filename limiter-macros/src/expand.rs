@@ -10,6 +10,7 @@ mod annotation_entry;
 mod borrow;
 mod count_if;
 mod guard_values;
+mod limit_entry;
 mod need_assertion;
 
 use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
@@ -21,10 +22,10 @@ use syn::{Attribute, Path};
 
 use crate::async_trait_body::AsyncTraitBody;
 use crate::func::{self, Func, GuardPosition, MARKER, Output, Param};
-use crate::literal::Number;
+use crate::literal::{Number, Period};
 use crate::model::{Algorithm, Limit, LimitedFn, Name};
 use borrow::by_reference;
-use guard_values::{buffers, convert, group_buffer, key_buffer, key_of, number, option, period, rate_of};
+use guard_values::{buffers, convert, number, option, period, rate_of};
 
 impl ToTokens for LimitedFn {
     fn to_tokens(&self, tokens: &mut TokenStream) {
@@ -93,6 +94,18 @@ impl LimitedFn {
             None => quote!(::core::option::Option::None),
         };
         let wait = option(self.wait.as_ref().map(|wait| period(wait, private)));
+        let (waits, wait) = match &self.wait {
+            Some(Period::Computed(_)) => {
+                let value = local("__limiter_wait");
+                (quote!(let #value = #wait;), value.into_token_stream())
+            }
+            _ => (TokenStream::new(), wait),
+        };
+        let values = self
+            .limits
+            .iter()
+            .enumerate()
+            .map(|(index, limit)| self.values(index, limit, private));
         let entries = self
             .limits
             .iter()
@@ -107,8 +120,11 @@ impl LimitedFn {
             true => quote!(into_pending),
             false => quote!(try_enter),
         };
-        // One statement, since keys may borrow from its temporary values.
+        // One statement for the keys and the decision, since keys may borrow from its temporary
+        // values. The other values are computed before, so that their locks are released.
         let made = quote! {
+            #(#values)*
+            #waits
             #(#buffers)*
             let #made = #private::AnnotationGuard::new(&#reporter, #limiter, [#(#entries),*], #wait).#decide();
             #made
@@ -154,32 +170,6 @@ impl LimitedFn {
                 if let ::core::result::Result::Err(#refused) = #private::enter(#undecided).await { #answer }
             }
         }
-    }
-
-    /// One attribute's limit, computed for one call.
-    fn entry(&self, index: usize, limit: &Limit, private: &TokenStream) -> TokenStream {
-        let mut whose = match &limit.key {
-            Some(key) => key_of(key, &key_buffer(index), private),
-            None => quote!(#private::Key::global()),
-        };
-        if let Some(group) = &limit.group {
-            let group = key_of(group, &group_buffer(index), private);
-            whose = quote!(#whose.in_group(#group));
-        }
-        let need = limit.need.as_ref().map(|need| {
-            let need = number(need, private);
-            quote!(.need(#need))
-        });
-        if limit.constant {
-            let policy = policy_static(index);
-            return quote!(#private::AnnotationEntry::fixed(&#policy, #whose) #need);
-        }
-        if matches!(limit.algorithm, Algorithm::Named { .. }) {
-            let name = self.name(limit);
-            return quote!(#private::AnnotationEntry::named(#name, #whose) #need);
-        }
-        let policy = self.policy(limit, private);
-        quote!(#private::AnnotationEntry::built(#policy, #whose) #need)
     }
 
     fn policy(&self, limit: &Limit, private: &TokenStream) -> TokenStream {

@@ -28,12 +28,23 @@ pub(super) fn convert(private: &TokenStream, of: &str, method: &str, expr: &Expr
     quote_spanned!(span=> #private::#of::#method(&(#expr)))
 }
 
+/// A conversion to a value without borrows. It is a statement of its own, so that a lock that the
+/// expression takes is released after it.
+fn convert_apart(private: &TokenStream, of: &str, method: &str, expr: &Expr) -> TokenStream {
+    let span = mixed(expr.span());
+    let (value, converted) = (
+        Ident::new("__limiter_converted", span),
+        convert(private, of, method, expr),
+    );
+    quote_spanned!(span=> { let #value = #converted; #value })
+}
+
 pub(super) fn number(number: &Number, private: &TokenStream) -> TokenStream {
     match number {
         Number::Literal(thousandths) => {
             quote!(::core::result::Result::Ok(#private::Amount::from_thousandths(#thousandths)))
         }
-        Number::Computed(expr) => convert(private, "ToAmount", "to_amount", expr),
+        Number::Computed(expr) => convert_apart(private, "ToAmount", "to_amount", expr),
     }
 }
 
@@ -42,7 +53,7 @@ pub(super) fn period(period: &Period, private: &TokenStream) -> TokenStream {
         Period::Literal(micros) => {
             quote!(::core::result::Result::Ok(#private::Duration::from_micros(#micros)))
         }
-        Period::Computed(expr) => convert(private, "ToDuration", "to_duration", expr),
+        Period::Computed(expr) => convert_apart(private, "ToDuration", "to_duration", expr),
     }
 }
 
@@ -57,7 +68,7 @@ pub(super) fn rate_of(rate: &Rate, private: &TokenStream) -> TokenStream {
             let (amount, span) = (number(amount, private), period(span, private));
             quote!(#private::rate_per(#amount, #span))
         }
-        Rate::Computed(expr) => convert(private, "ToRate", "to_rate", expr),
+        Rate::Computed(expr) => convert_apart(private, "ToRate", "to_rate", expr),
     }
 }
 

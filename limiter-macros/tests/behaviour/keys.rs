@@ -1,10 +1,12 @@
 //! The key of a call.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use limiter_core::{Key, Rejection, token_limiter, window_limiter};
 
-use crate::isolated;
+use crate::{is_send, isolated};
 
 struct Claims {
     sub: String,
@@ -163,6 +165,55 @@ async fn arguments_are_evaluated_once() {
     isolated(async {
         assert!(counted().await.is_ok());
         assert_eq!(EVALUATED.load(Ordering::SeqCst), 5);
+    })
+    .await;
+}
+
+struct Tier {
+    name: String,
+    capacity: u32,
+    rate: u32,
+    period: Duration,
+    cost: u32,
+}
+
+/// Each expression takes the lock, so none of them may hold it while the next one is evaluated.
+#[token_limiter(
+    name = "locked.burst",
+    capacity = tier.try_lock().unwrap().capacity,
+    rate = tier.try_lock().unwrap().rate,
+    per = tier.try_lock().unwrap().period,
+    need = tier.try_lock().unwrap().cost,
+    key = tier.try_lock().unwrap().name,
+    group = "locked",
+    when = tier.try_lock().unwrap().cost > 0,
+    wait = tier.try_lock().unwrap().period
+)]
+#[window_limiter(
+    name = "locked.daily",
+    group = "locked",
+    limit = tier.try_lock().unwrap().capacity,
+    window = tier.try_lock().unwrap().period,
+    need = tier.try_lock().unwrap().cost
+)]
+async fn locked(tier: &Mutex<Tier>) -> Result<(), Rejection> {
+    let _ = tier;
+    Ok(())
+}
+
+#[tokio::test]
+async fn numbers_release_their_locks_before_next_expression() {
+    isolated(async {
+        let tier = Mutex::new(Tier {
+            name: "ann".to_owned(),
+            capacity: 4,
+            rate: 1,
+            period: Duration::from_secs(60),
+            cost: 2,
+        });
+        assert!(is_send(locked(&tier)).await.is_ok());
+        tier.lock().unwrap().cost = 5;
+        assert!(matches!(locked(&tier).await, Err(Rejection::NeverFits { .. })));
     })
     .await;
 }

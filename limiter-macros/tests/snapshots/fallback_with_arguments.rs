@@ -26,6 +26,35 @@ async fn send(
         let _ = &items;
         let __limiter_applies: bool = *count > 0;
         if __limiter_applies {
+            let __limiter_policy_0 = ::limiter_core::__private::sliding_window(
+                "send",
+                {
+                    let __limiter_converted = ::limiter_core::__private::ToAmount::to_amount(
+                        &(limit),
+                    );
+                    __limiter_converted
+                },
+                ::core::result::Result::Ok(
+                    ::limiter_core::__private::Duration::from_micros(60000000u64),
+                ),
+                &::limiter_core::__private::PolicyOptions {
+                    deadline: ::core::option::Option::Some(
+                        ::core::result::Result::Ok(
+                            ::limiter_core::__private::Duration::from_micros(20000u64),
+                        ),
+                    ),
+                    on_store_failure: ::core::option::Option::Some(
+                        ::limiter_core::__private::OnStoreFailure::FailOpen,
+                    ),
+                    lease: ::core::option::Option::None,
+                },
+            );
+            let __limiter_need_0 = {
+                let __limiter_converted = ::limiter_core::__private::ToAmount::to_amount(
+                    &(*count),
+                );
+                __limiter_converted
+            };
             let mut __limiter_key_0 = ::limiter_core::__private::KeyBuffer::new();
             let mut __limiter_group_0 = ::limiter_core::__private::KeyBuffer::new();
             let __limiter_made = ::limiter_core::__private::AnnotationGuard::new(
@@ -35,26 +64,7 @@ async fn send(
                     ),
                     [
                         ::limiter_core::__private::AnnotationEntry::built(
-                                ::limiter_core::__private::sliding_window(
-                                    "send",
-                                    ::limiter_core::__private::ToAmount::to_amount(&(limit)),
-                                    ::core::result::Result::Ok(
-                                        ::limiter_core::__private::Duration::from_micros(
-                                            60000000u64,
-                                        ),
-                                    ),
-                                    &::limiter_core::__private::PolicyOptions {
-                                        deadline: ::core::option::Option::Some(
-                                            ::core::result::Result::Ok(
-                                                ::limiter_core::__private::Duration::from_micros(20000u64),
-                                            ),
-                                        ),
-                                        on_store_failure: ::core::option::Option::Some(
-                                            ::limiter_core::__private::OnStoreFailure::FailOpen,
-                                        ),
-                                        lease: ::core::option::Option::None,
-                                    },
-                                ),
+                                __limiter_policy_0,
                                 __limiter_key_0
                                     .part(&to.0)
                                     .key()
@@ -65,9 +75,7 @@ async fn send(
                                         ),
                                     ),
                             )
-                            .need(
-                                ::limiter_core::__private::ToAmount::to_amount(&(*count)),
-                            ),
+                            .need(__limiter_need_0),
                     ],
                     ::core::option::Option::Some(
                         ::core::result::Result::Ok(
