@@ -8,7 +8,7 @@
 //! without the body of `async_trait_body.rs`. Tests: `tests/behaviour/shapes.rs`, `tests/ui/fail`
 //! (`not_async.rs`, `const_function.rs`, `unsafe_function.rs`, `no_body.rs`).
 
-use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident};
 use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
@@ -48,8 +48,24 @@ impl Parse for Func {
             attrs,
             vis,
             sig,
-            body: input.parse()?,
+            body: body(input)?,
         })
+    }
+}
+
+/// Parses the braces of the body. A `$body:block` of a macro is inside an invisible group.
+fn body(input: ParseStream<'_>) -> syn::Result<Group> {
+    let span = input.span();
+    let mut tree: TokenTree = input.parse()?;
+    loop {
+        let inner = match tree {
+            TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => return Ok(group),
+            TokenTree::Group(group) if group.delimiter() == Delimiter::None => {
+                group.stream().into_iter().next()
+            }
+            _ => None,
+        };
+        tree = inner.ok_or_else(|| syn::Error::new(span, "expected the body of the function in braces"))?;
     }
 }
 

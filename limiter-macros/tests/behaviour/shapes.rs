@@ -322,6 +322,41 @@ async fn functions_generated_by_macro_are_limited() {
     .await;
 }
 
+/// The fragments of a macro reach the attribute in invisible groups.
+macro_rules! from_fragments {
+    ($visibility:vis $name:ident($argument:ident: $of:ty) -> $returned:ty $body:block) => {
+        #[window_limiter(limit = 1, window = "1m", key = "{name}")]
+        $visibility async fn $name($argument: $of) -> $returned $body
+    };
+    (impl $service:ident $first:block $second:block) => {
+        struct $service;
+
+        #[window_limiter(name = "shapes.fragments", limit = 1, window = "1m")]
+        impl $service {
+            async fn first(&self) -> Result<u32, Rejection> $first
+
+            async fn second(&self) -> Result<u32, Rejection> $second
+
+            async fn third(&self) -> Result<u32, Rejection> {
+                Ok(3)
+            }
+        }
+    };
+}
+from_fragments!(pub(super) by_fragments(name: &str) -> Result<usize, Rejection> { Ok(name.len()) });
+from_fragments!(impl Fragments { Ok(1) } { Ok(2) });
+
+#[tokio::test]
+async fn functions_of_macro_fragments_are_limited() {
+    isolated(async {
+        assert!(by_fragments("ann").await.is_ok() && by_fragments("ann").await.is_err());
+        assert!(Fragments.first().await.is_ok() && Fragments.first().await.is_err());
+        assert!(Fragments.second().await.is_ok() && Fragments.second().await.is_err());
+        assert!(Fragments.third().await.is_ok() && Fragments.third().await.is_err());
+    })
+    .await;
+}
+
 /// Notes when it is dropped.
 struct Noisy<'a>(&'static str, &'a Cell<String>);
 
