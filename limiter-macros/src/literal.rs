@@ -85,6 +85,12 @@ impl Number {
             positive => (false, positive),
         };
         let negative = folded.map_or(negative, |value| value < 0);
+        if let Some(literal) = literal_with_unit(positive) {
+            return refuse(format!(
+                "`{word}` is a number without a unit, such as `{example}`, not `{}`",
+                literal.to_token_stream()
+            ));
+        }
         let digits = match positive {
             _ if folded.is_some() => folded.map(i128::unsigned_abs).unwrap_or_default().to_string(),
             Expr::Lit(literal) => match &literal.lit {
@@ -220,6 +226,21 @@ impl RateText {
     }
 }
 
+/// The literal, if its suffix is no type that the compiler accepts there, such as `10k`.
+fn literal_with_unit(expr: &Expr) -> Option<&Lit> {
+    const INTEGERS: [&str; 12] = [
+        "u8", "u16", "u32", "u64", "u128", "usize", "i8", "i16", "i32", "i64", "i128", "isize",
+    ];
+    const FLOATS: [&str; 3] = ["", "f32", "f64"];
+    let Expr::Lit(literal) = expr else { return None };
+    let is_type = match &literal.lit {
+        Lit::Int(number) => FLOATS.contains(&number.suffix()) || INTEGERS.contains(&number.suffix()),
+        Lit::Float(number) => FLOATS.contains(&number.suffix()),
+        _ => true,
+    };
+    (!is_type).then_some(&literal.lit)
+}
+
 fn not_finite(name: &Ident) -> bool {
     name == "NAN" || name == "INFINITY" || name == "NEG_INFINITY"
 }
@@ -293,6 +314,31 @@ mod tests {
     use proc_macro2::Span;
 
     use super::*;
+
+    #[test]
+    fn number_with_unit_is_rejected() {
+        let read = |text: &str| {
+            let number = syn::parse_str(text).unwrap();
+            Number::read(number, "capacity", "capacity = 20").map(|_| ())
+        };
+        for typed in [
+            "20",
+            "20u32",
+            "-20_i8 + 30",
+            "0x14usize",
+            "1.5",
+            "1.5f32",
+            "2_f64",
+        ] {
+            assert!(read(typed).is_ok(), "{typed}");
+        }
+        for unit in ["10k", "10s", "5MB", "1.5m", "1.5u32", "10_000ms"] {
+            let error = read(unit).expect_err(unit).to_string();
+            let expected =
+                format!("`capacity` is a number without a unit, such as `capacity = 20`, not `{unit}`");
+            assert_eq!(error, expected);
+        }
+    }
 
     #[test]
     fn texts_are_parsed_as_at_run_time() {
