@@ -56,6 +56,9 @@ pub(crate) fn text(expr: &Expr) -> Option<&LitStr> {
 }
 
 impl Number {
+    /// One permit, the default of `need`.
+    pub(crate) const ONE: Self = Self::Literal(1_000);
+
     pub(crate) fn is_constant(&self, is_item: &dyn Fn(&Path) -> bool) -> bool {
         match self {
             Self::Literal(_) => true,

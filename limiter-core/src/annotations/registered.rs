@@ -30,7 +30,7 @@ pub struct RegisteredAnnotation {
     pub group: Option<KeyTemplate>,
     /// The source of the policy.
     pub policy: AnnotationPolicy,
-    /// The cost of each call, if it is constant and not 1.
+    /// The cost of each call, if it is constant.
     pub need: Option<fn() -> Result<Amount, ConfigError>>,
 }
 

@@ -8,6 +8,7 @@ use quote::{quote, quote_spanned};
 
 use super::guard_values::{number, option};
 use super::{need_assertion, policy_static};
+use crate::literal::Number;
 use crate::model::{Key, Limit, LimitedFn};
 use crate::template::{Piece, Template};
 
@@ -25,11 +26,11 @@ impl LimitedFn {
         let group = option(limit.group.as_ref().map(|group| written(group, private)));
         let (limiter, held) = (self.limiter.is_some(), limit.algorithm.is_held());
         let assertion = need_assertion::assertion(limit, private);
-        let constant_need = limit.need.as_ref().filter(|_| limit.has_constant_need);
-        let need = option(constant_need.map(|need| {
-            let need = number(need, private);
-            quote!(|| #need)
-        }));
+        let need = match &limit.need {
+            None => Some(number(&Number::ONE, private)),
+            Some(need) => limit.has_constant_need.then(|| number(need, private)),
+        };
+        let need = option(need.map(|need| quote!(|| #need)));
         let policy_static = policy_static(index);
         let (item, policy) = if limit.constant {
             let policy = self.policy(limit, private);

@@ -98,6 +98,15 @@ impl Scope<'_> {
                 );
                 diagnostics.at(args.place(ArgumentName::Need).unwrap_or(args.span), message);
             }
+            // The quotas of the other attributes are whole.
+            (Some((word, Number::Literal(quota))), None) if *quota < 1_000 => {
+                let quota = literal::permits(quota);
+                let message = format!(
+                    "`{word}` is {quota}, below the permit that a call needs by default, so that no call would ever be \
+                     allowed: give it at least 1, or add `need = {quota}`"
+                );
+                diagnostics.at(args.place(ArgumentName::Capacity).unwrap_or(args.span), message);
+            }
             _ => {}
         }
         let is_item = |path: &Path| self.is_item(path);

@@ -50,6 +50,12 @@ async fn held() -> Result<(), Rejection> {
     Ok(())
 }
 
+// The default cost is above this capacity.
+#[token_limiter(name = "below", capacity = HALF, rate = 1)]
+async fn below() -> Result<(), Rejection> {
+    Ok(())
+}
+
 struct Service;
 
 impl Service {
@@ -78,4 +84,16 @@ async fn constant_needs_that_fit_are_allowed() {
     assert!(called.is_ok(), "{called:?}");
     let called = limiter_core::annotations::with_limiter(limits, Service.method()).await;
     assert!(matches!(called, Err(Rejection::NeverFits { .. })), "{called:?}");
+}
+
+#[tokio::test]
+async fn constant_quota_below_the_default_cost_is_reported() {
+    let called = limiter_core::annotations::with_limiter(Limiter::in_process().build(), below()).await;
+    assert!(matches!(called, Err(Rejection::NeverFits { .. })), "{called:?}");
+    let errors = limiter_core::annotations::verify_annotations().map_err(|error| error.to_string());
+    let is_reported = |errors: &String| {
+        errors.contains("constants::below (")
+            && errors.contains("`need` is 1, above the quota of 0.5 of below")
+    };
+    assert!(errors.as_ref().is_err_and(is_reported), "{errors:?}");
 }

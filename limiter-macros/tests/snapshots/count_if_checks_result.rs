@@ -33,7 +33,9 @@ async fn login(user: &str) -> Result<impl Iterator<Item = u32>, Error> {
             }, group : ::core::option::Option::None, policy :
             ::limiter_core::__private::AnnotationPolicy::Fixed(||
             ::limiter_core::__private::BuiltPolicy::clone(& __LIMITER_POLICY_0)), need :
-            ::core::option::Option::None, }
+            ::core::option::Option::Some(||
+            ::core::result::Result::Ok(::limiter_core::__private::Amount::from_thousandths(1000u64))),
+            }
         }
         ::limiter_core::__private::inventory::submit! {
             ::limiter_core::__private::RegisteredAnnotation { name : "daily", function :
@@ -43,7 +45,9 @@ async fn login(user: &str) -> Result<impl Iterator<Item = u32>, Error> {
             ::limiter_core::__private::KeyTemplate::Template { text : "", pieces : & []
             }, group : ::core::option::Option::None, policy :
             ::limiter_core::__private::AnnotationPolicy::Named, need :
-            ::core::option::Option::None, }
+            ::core::option::Option::Some(||
+            ::core::result::Result::Ok(::limiter_core::__private::Amount::from_thousandths(1000u64))),
+            }
         }
         static __LIMITER_REPORTER: ::limiter_core::__private::Reporter = ::limiter_core::__private::Reporter::new(
             ::core::concat!(::core::module_path!(), "::", "login"),

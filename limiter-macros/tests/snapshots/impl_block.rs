@@ -31,7 +31,9 @@ impl<T> Mail for Outbox<T> {
                 ::core::option::Option::None, policy :
                 ::limiter_core::__private::AnnotationPolicy::Fixed(||
                 ::limiter_core::__private::BuiltPolicy::clone(& __LIMITER_POLICY_0)),
-                need : ::core::option::Option::None, }
+                need : ::core::option::Option::Some(||
+                ::core::result::Result::Ok(::limiter_core::__private::Amount::from_thousandths(1000u64))),
+                }
             }
             ::limiter_core::__private::inventory::submit! {
                 ::limiter_core::__private::RegisteredAnnotation { name : "burst",
@@ -42,7 +44,9 @@ impl<T> Mail for Outbox<T> {
                 : & [::limiter_core::__private::TemplatePiece::Part("to")] }, group :
                 ::core::option::Option::None, policy :
                 ::limiter_core::__private::AnnotationPolicy::Named, need :
-                ::core::option::Option::None, }
+                ::core::option::Option::Some(||
+                ::core::result::Result::Ok(::limiter_core::__private::Amount::from_thousandths(1000u64))),
+                }
             }
             static __LIMITER_REPORTER: ::limiter_core::__private::Reporter = ::limiter_core::__private::Reporter::new(
                 ::core::concat!(::core::module_path!(), "::", "Outbox::send"),

@@ -34,7 +34,9 @@ pub async fn search(user: &str) -> Result<u32, Error> {
             ::core::option::Option::None, policy :
             ::limiter_core::__private::AnnotationPolicy::Fixed(||
             ::limiter_core::__private::BuiltPolicy::clone(& __LIMITER_POLICY_0)), need :
-            ::core::option::Option::None, }
+            ::core::option::Option::Some(||
+            ::core::result::Result::Ok(::limiter_core::__private::Amount::from_thousandths(1000u64))),
+            }
         }
         static __LIMITER_REPORTER: ::limiter_core::__private::Reporter = ::limiter_core::__private::Reporter::new(
             ::core::concat!(::core::module_path!(), "::", "search"),

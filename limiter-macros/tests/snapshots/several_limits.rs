@@ -34,7 +34,9 @@ async fn search() -> Result<(), Rejection> {
             }, group : ::core::option::Option::None, policy :
             ::limiter_core::__private::AnnotationPolicy::Fixed(||
             ::limiter_core::__private::BuiltPolicy::clone(& __LIMITER_POLICY_0)), need :
-            ::core::option::Option::None, }
+            ::core::option::Option::Some(||
+            ::core::result::Result::Ok(::limiter_core::__private::Amount::from_thousandths(1000u64))),
+            }
         }
         static __LIMITER_POLICY_1: ::limiter_core::__private::LazyLock<
             ::limiter_core::__private::BuiltPolicy,
@@ -61,7 +63,9 @@ async fn search() -> Result<(), Rejection> {
             }, group : ::core::option::Option::None, policy :
             ::limiter_core::__private::AnnotationPolicy::Fixed(||
             ::limiter_core::__private::BuiltPolicy::clone(& __LIMITER_POLICY_1)), need :
-            ::core::option::Option::None, }
+            ::core::option::Option::Some(||
+            ::core::result::Result::Ok(::limiter_core::__private::Amount::from_thousandths(1000u64))),
+            }
         }
         static __LIMITER_REPORTER: ::limiter_core::__private::Reporter = ::limiter_core::__private::Reporter::new(
             ::core::concat!(::core::module_path!(), "::", "search"),
