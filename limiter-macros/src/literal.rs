@@ -165,7 +165,7 @@ impl Period {
             };
         }
         match peel(&expr) {
-            number @ Expr::Lit(_) | number @ Expr::Unary(_) => {
+            number if is_literal(number) => {
                 let number = number.to_token_stream().to_string().replace(' ', "");
                 let number = number.trim_start_matches('-');
                 let number = if number.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -226,6 +226,16 @@ impl RateText {
                       both parts stay below 2^42"
                 .to_owned()),
         }
+    }
+}
+
+/// Returns whether the expression is a literal, with or without a sign. A dereferenced variable is
+/// none.
+fn is_literal(expr: &Expr) -> bool {
+    match peel(expr) {
+        Expr::Lit(_) => true,
+        Expr::Unary(unary) => matches!(unary.op, UnOp::Neg(_)) && is_literal(&unary.expr),
+        _ => false,
     }
 }
 

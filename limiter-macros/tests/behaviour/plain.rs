@@ -3,6 +3,7 @@
 use limiter_core::{Rejection, funnel_limiter, token_limiter, window_limiter};
 
 use crate::{fresh, is_send, isolated};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 #[token_limiter(capacity = 2, rate = "1/min")]
@@ -219,4 +220,29 @@ fn futures_are_send_if_plain_futures_are_send() {
     drop(is_send(bucket()));
     drop(is_send(by_length(Vec::new())));
     drop(is_send(patient()));
+}
+
+static PERIOD: LazyLock<Duration> = LazyLock::new(|| Duration::from_secs(60));
+
+struct Patience(Duration);
+
+/// A name that a pattern binds is a reference, as is the value of a `LazyLock`.
+#[window_limiter(limit = 1, window = *PERIOD, deadline = *patience, wait = *patience)]
+async fn dereferenced(Patience(patience): Patience) -> Result<Duration, Rejection> {
+    Ok(patience)
+}
+
+#[tokio::test]
+async fn dereferenced_durations_are_accepted() {
+    let (limiter, clock) = fresh();
+    limiter_core::annotations::with_limiter(limiter, async {
+        let call = || dereferenced(Patience(Duration::from_secs(60)));
+        assert!(call().await.is_ok());
+        let (waited, ()) = tokio::join!(call(), async {
+            tokio::task::yield_now().await;
+            clock.advance(Duration::from_secs(60));
+        });
+        assert!(waited.is_ok());
+    })
+    .await;
 }
