@@ -89,9 +89,23 @@ pub(crate) fn folded(expr: &Expr) -> Option<i128> {
     }
 }
 
-/// Returns whether the type of a constant expression follows from the expression alone. The type of
-/// `2 * 3` depends on its use, the type of `2 * LIMIT` does not.
-pub(crate) fn has_type(expr: &Expr) -> bool {
+/// Returns whether an item can contain the value of a constant expression: the type follows from
+/// the expression alone, and the compiler can evaluate it. The type of `2 * 3` depends on its use,
+/// the type of `2 * LIMIT` does not; the value of `*LIMIT` can be that of a `LazyLock`.
+pub(crate) fn is_constant_item(expr: &Expr) -> bool {
+    has_type(expr) && !dereferences(expr)
+}
+
+fn dereferences(expr: &Expr) -> bool {
+    match peel(expr) {
+        Expr::Unary(unary) => matches!(unary.op, UnOp::Deref(_)) || dereferences(&unary.expr),
+        Expr::Binary(binary) => dereferences(&binary.left) || dereferences(&binary.right),
+        Expr::Cast(cast) => dereferences(&cast.expr),
+        _ => false,
+    }
+}
+
+fn has_type(expr: &Expr) -> bool {
     match peel(expr) {
         Expr::Path(_) | Expr::Cast(_) => true,
         Expr::Lit(literal) => match &literal.lit {
@@ -123,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn constant_type_is_determined_by_path_cast_or_suffix() {
+    fn constant_item_has_a_type_and_no_dereferenced_value() {
         for (expr, expected) in [
             ("LIMIT", true),
             ("2 * LIMIT", true),
@@ -132,8 +146,11 @@ mod tests {
             ("1 << LIMIT", false),
             ("LIMIT << 1", true),
             ("0.5 + 0.5", false),
+            ("*LIMIT", false),
+            ("LIMIT - *LIMIT as u32", false),
         ] {
-            assert_eq!(has_type(&syn::parse_str(expr).unwrap()), expected, "{expr}");
+            let parsed = syn::parse_str(expr).unwrap();
+            assert_eq!(is_constant_item(&parsed), expected, "{expr}");
         }
     }
 

@@ -9,7 +9,7 @@ use syn::Expr;
 use syn::spanned::Spanned;
 
 use super::mixed;
-use crate::constant_expr::has_type;
+use crate::constant_expr::is_constant_item;
 use crate::literal::Number;
 use crate::model::Limit;
 
@@ -29,15 +29,15 @@ pub(super) fn assertion(limit: &Limit, private: &TokenStream) -> Option<TokenStr
     })
 }
 
-/// `Option<u128>`, computed in a constant. `None` for an expression whose type depends on its use:
-/// `verify_annotations` checks such a need.
+/// `Option<u128>`, computed in a constant. `None` for an expression whose type depends on its use,
+/// or which the compiler cannot evaluate: `verify_annotations` checks such a need.
 fn thousandths(number: &Number, private: &TokenStream) -> Option<TokenStream> {
     match number {
         Number::Literal(thousandths) => {
             let thousandths = u128::from(*thousandths);
             Some(quote!(::core::option::Option::Some(#thousandths)))
         }
-        Number::Computed(expr) => has_type(expr).then(|| constant(expr, private)),
+        Number::Computed(expr) => is_constant_item(expr).then(|| constant(expr, private)),
     }
 }
 

@@ -1,6 +1,8 @@
 //! Constant needs that fit compile, of every type that an attribute accepts.
 #![deny(warnings)]
 
+use std::sync::LazyLock;
+
 use limiter_core::{
     Amount, ConfigError, Limiter, Rejection, concurrency_limiter, funnel_limiter, token_limiter,
     window_limiter,
@@ -14,6 +16,7 @@ const REFERENCE: &u16 = &7;
 const RESULT: Result<Amount, ConfigError> = Ok(Amount::from_thousandths(2_000));
 static STATIC: u8 = 3;
 const SHIFT: u32 = 2;
+static LAZY: LazyLock<u32> = LazyLock::new(|| 4);
 
 #[token_limiter(name = "ints", capacity = CAPACITY, rate = 10, need = NEED)]
 async fn ints() -> Result<(), Rejection> {
@@ -42,6 +45,13 @@ async fn results() -> Result<(), Rejection> {
 
 #[window_limiter(name = "statics", limit = STATIC, window = "1m", need = 6 / 2)]
 async fn statics() -> Result<(), Rejection> {
+    Ok(())
+}
+
+// The compiler cannot evaluate these: `verify_annotations` compares them.
+#[token_limiter(name = "lazy.quota", capacity = *LAZY, rate = *LAZY, need = 2)]
+#[token_limiter(name = "lazy.need", capacity = CAPACITY, rate = 1, need = *LAZY + SHIFT)]
+async fn lazy() -> Result<(), Rejection> {
     Ok(())
 }
 
@@ -78,6 +88,7 @@ async fn constant_needs_that_fit_are_allowed() {
         references().await?;
         results().await?;
         statics().await?;
+        lazy().await?;
         held().await
     };
     let called = limiter_core::annotations::with_limiter(limits.clone(), calls).await;
