@@ -97,6 +97,14 @@ impl fmt::Display for KeyTemplate {
     }
 }
 
+/// Formats a key with its group.
+pub(super) fn whole_key(key: &KeyTemplate, group: Option<&KeyTemplate>) -> String {
+    match group {
+        None => format!("{key}"),
+        Some(group) => format!("{key} in the group {group}"),
+    }
+}
+
 /// Builds a key in its group from the parts of both: those of the key in their order, then those of
 /// the group that the key does not contain.
 pub(crate) fn place(
@@ -105,10 +113,6 @@ pub(crate) fn place(
     group: Option<&KeyTemplate>,
     parts: &[String],
 ) -> Result<Key<'static>, ConfigError> {
-    let whole = || match group {
-        None => format!("{key}"),
-        Some(group) => format!("{key} in the group {group}"),
-    };
     if key.text().is_none() || group.is_some_and(|group| group.text().is_none()) {
         let expected = match key.text() {
             None => {
@@ -139,7 +143,7 @@ pub(crate) fn place(
         let expected = format!(
             "{}{named}, because the key of `{name}` is {}",
             names.len(),
-            whole()
+            whole_key(key, group)
         );
         ConfigError::invalid("number of key parts", parts.len(), expected)
     };

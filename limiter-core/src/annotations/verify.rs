@@ -7,10 +7,10 @@
 //! `need` above the quota, and limits of one function in different groups. Tests: below, and
 //! `limiter-macros/tests/behaviour/sites.rs`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::annotations::context;
-use crate::annotations::key_template::KeyTemplate;
+use crate::annotations::key_template::whole_key;
 use crate::annotations::registered::{AnnotationPolicy, RegisteredAnnotation};
 use crate::error::ConfigError;
 use crate::limiter::Limiter;
@@ -31,10 +31,10 @@ use crate::registry::PolicyRegistry;
 /// quota is constant, and this function finds it if the policy comes from the registry or the
 /// constants are untyped.
 ///
-/// It also finds limits of one function with different keys and without a `group`, since a cluster
-/// cannot decide them together. The compiler accepts such attributes, because a limiter with
-/// [`standalone_only`](crate::InProcessBuilder::standalone_only) can decide them, and the limiter
-/// is known only at run time. Any other limiter rejects every call of the function with
+/// It also finds limits of one function with different keys if one of them has no `group`, since a
+/// cluster cannot decide them together. The compiler accepts such attributes, because a limiter
+/// with [`standalone_only`](crate::InProcessBuilder::standalone_only) can decide them, and the
+/// limiter is known only at run time. Any other limiter rejects every call of the function with
 /// [`ConfigError::DifferentGroups`]. Therefore this is not an error if the task's limiter, or else
 /// the installed one, is `standalone_only`, and it is not checked if the function names its
 /// `limiter`.
@@ -164,32 +164,41 @@ fn names_of(registry: &PolicyRegistry) -> String {
 /// Returns an error for each function whose limits a cluster cannot decide together. Concurrency
 /// limits are not part of that decision.
 fn apart(annotations: impl Iterator<Item = RegisteredAnnotation>) -> Vec<String> {
-    let mut by_function: BTreeMap<(&str, &str, u32), (RegisteredAnnotation, BTreeSet<&str>)> =
-        BTreeMap::new();
-    for annotation in annotations.filter(|annotation| !annotation.held) {
-        // A limiter that the function names may accept limits of different groups.
-        if let (KeyTemplate::Template { text: key, .. }, None, false) =
-            (annotation.key, annotation.group, annotation.limiter)
-        {
-            // Two functions with one path (in different impls) have different lines.
-            let function = (annotation.function, annotation.file, annotation.function_line);
-            let (_, keys) = by_function
-                .entry(function)
-                .or_insert_with(|| (annotation, BTreeSet::new()));
-            keys.insert(key);
-        }
+    let mut by_function: BTreeMap<(&str, &str, u32), Vec<RegisteredAnnotation>> = BTreeMap::new();
+    // A limiter that the function names may accept limits of different groups.
+    for annotation in annotations.filter(|annotation| !annotation.held && !annotation.limiter) {
+        // Two functions with one path (in different impls) have different lines.
+        let function = (annotation.function, annotation.file, annotation.function_line);
+        by_function.entry(function).or_default().push(annotation);
     }
-    let apart = by_function.into_values().filter(|(_, keys)| keys.len() > 1);
-    let error = |(annotation, keys): (RegisteredAnnotation, BTreeSet<&str>)| {
-        let keys: Vec<String> = keys.iter().map(|key| format!("\"{key}\"")).collect();
-        format!(
-            "{}: its limits are one decision, but have the keys {}, expected the same key, or the same `group = …` in \
-             every attribute, or a limiter that is `standalone_only()`",
-            place(&annotation),
-            keys.join(" and ")
-        )
+    let error = |annotations: Vec<RegisteredAnnotation>| {
+        // Explicit groups with different texts can have equal values.
+        let alone = |annotation: &&RegisteredAnnotation| {
+            annotation.group.is_none() && annotation.key.text().is_some()
+        };
+        let first = annotations.iter().find(alone)?;
+        // A key without a group is its own group.
+        let group = |annotation: &RegisteredAnnotation| annotation.group.unwrap_or(annotation.key).text();
+        let keys: BTreeMap<&str, String> = annotations
+            .iter()
+            .filter_map(|annotation| {
+                Some((
+                    group(annotation)?,
+                    whole_key(&annotation.key, annotation.group.as_ref()),
+                ))
+            })
+            .collect();
+        let keys: Vec<String> = keys.into_values().collect();
+        (keys.len() > 1).then(|| {
+            format!(
+                "{}: its limits are one decision, but have the keys {}, expected the same key, or the same `group = …` \
+                 in every attribute, or a limiter that is `standalone_only()`",
+                place(first),
+                keys.join(" and ")
+            )
+        })
     };
-    apart.map(error).collect()
+    by_function.into_values().filter_map(error).collect()
 }
 
 fn place(annotation: &RegisteredAnnotation) -> String {
@@ -201,6 +210,7 @@ fn place(annotation: &RegisteredAnnotation) -> String {
 
 #[cfg(test)]
 mod tests {
+    use crate::annotations::key_template::KeyTemplate;
     use crate::annotations::verify::*;
     use crate::units::Amount;
 
@@ -295,6 +305,35 @@ mod tests {
         );
         assert!(
             found[0].ends_with("or a limiter that is `standalone_only()`"),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn limit_without_the_group_of_the_others_is_an_error() {
+        let in_tenant = RegisteredAnnotation {
+            name: "other",
+            group: Some(template("{tenant}")),
+            ..ANNOTATION
+        };
+        let of_tenant = RegisteredAnnotation {
+            name: "tenant",
+            key: template("{tenant}"),
+            ..ANNOTATION
+        };
+        assert!(apart([in_tenant, of_tenant].into_iter()).is_empty(), "one group");
+        let elsewhere = RegisteredAnnotation {
+            group: Some(template("{customer}")),
+            ..in_tenant
+        };
+        // Different texts of explicit groups can have equal values.
+        assert!(apart([in_tenant, elsewhere].into_iter()).is_empty());
+        let found = apart([in_tenant, ANNOTATION].into_iter());
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(
+            found[0].contains(
+                r#"have the keys "{to}" in the group "{tenant}" and "{to}", expected the same key"#
+            ),
             "{found:?}"
         );
     }
