@@ -83,9 +83,13 @@ fn errors(annotations: impl Iterator<Item = RegisteredAnnotation>) -> Vec<String
             .push((annotation, policy));
     }
     for (name, annotations) in by_name {
-        let Some(((first, first_policy), others)) = annotations.split_first() else {
+        let Some(((first, _), others)) = annotations.split_first() else {
             continue;
         };
+        let known = |(annotation, policy): &(RegisteredAnnotation, Option<Policy>)| {
+            Some((place(annotation), policy.clone()?))
+        };
+        let known = annotations.iter().find_map(known);
         for (other, policy) in others {
             let (here, there) = (place(other), place(first));
             if !(first.shared && other.shared) {
@@ -95,9 +99,9 @@ fn errors(annotations: impl Iterator<Item = RegisteredAnnotation>) -> Vec<String
                 ));
                 continue;
             }
-            match (first_policy, policy) {
-                (Some(first_policy), Some(policy)) if first_policy != policy => errors.push(format!(
-                    "{here}: {policy} shares a budget with {there}, which has {first_policy}"
+            match (&known, policy) {
+                (Some((there, known)), Some(policy)) if known != policy => errors.push(format!(
+                    "{here}: {policy} shares a budget with {there}, which has {known}"
                 )),
                 _ => {}
             }
@@ -407,6 +411,16 @@ mod tests {
             ])[0]
                 .starts_with("b::send (b.rs:3): mail (token bucket: 6")
         );
+        // The limit of the first annotation is unknown.
+        let computed = RegisteredAnnotation {
+            policy: AnnotationPolicy::Computed,
+            ..other
+        };
+        let larger = RegisteredAnnotation {
+            policy: AnnotationPolicy::Fixed(six),
+            ..other
+        };
+        assert_eq!(found(&[computed, ANNOTATION, larger]).len(), 1);
         assert!(
             found(&[
                 ANNOTATION,
