@@ -148,10 +148,15 @@ fn misnamed(
 /// Returns the error of a constant `need` that the policy never admits.
 fn excess(annotation: &RegisteredAnnotation, policy: &Policy) -> Option<String> {
     let (need, quota) = (annotation.need?().ok()?, policy.quota());
-    (need > quota).then(|| {
-        let place = place(annotation);
-        format!("{place}: `need` is {need}, above the quota of {quota} of {policy}, so that no call would ever be allowed")
-    })
+    let place = place(annotation);
+    if need > quota {
+        return Some(format!(
+            "{place}: `need` is {need}, above the quota of {quota} of {policy}, so that no call would ever be allowed"
+        ));
+    }
+    let counts_whole = policy.is_concurrency() || policy.algorithm().is_window();
+    (counts_whole && !need.is_whole())
+        .then(|| format!("{place}: `need` is {need}, expected whole permits, as {policy} counts"))
 }
 
 /// Returns the registered names, if there are only a few.
@@ -270,6 +275,24 @@ mod tests {
             ..NEEDS_SIX
         };
         assert!(errors([fits].into_iter()).is_empty());
+    }
+
+    #[test]
+    fn fractional_need_of_a_window_is_an_error() {
+        let halves = RegisteredAnnotation {
+            need: Some(|| Ok(Amount::from_thousandths(1_500))),
+            policy: AnnotationPolicy::Named,
+            ..ANNOTATION
+        };
+        let of = |policy: Policy| misnamed([halves].into_iter(), &PolicyRegistry::new().with(policy));
+        assert!(of(five().unwrap()).is_empty(), "a bucket");
+        let window = Policy::fixed_window("mail").limit(5).window("1m").build();
+        let found = of(window.unwrap());
+        assert!(
+            found[0].starts_with("a::send (a.rs:3): `need` is 1.5, expected whole permits, as mail (")
+                && found[0].ends_with("counts"),
+            "{found:?}"
+        );
     }
 
     const fn template(text: &'static str) -> KeyTemplate {
