@@ -315,29 +315,22 @@ fn rejected(rejection: Rejection, entries: &[AnnotationEntry<'_>]) -> RejectedEn
 }
 
 /// Returns the index of the limit that caused a rejection, among those that were requested; the
-/// first one if none did.
+/// first one if none did. The limits of a function have different names, and the policy that
+/// rejected a waiting call can be newer than its own.
 fn rejecting_entry<'b, 'a: 'b>(
     rejection: &Rejection,
     mut requested: impl Iterator<Item = (usize, &'b AnnotationEntry<'a>)> + Clone,
 ) -> usize {
     let first = requested.clone().next();
-    let found = match rejection {
-        Rejection::NeverFits { policy, cost, .. } => requested.find(|(_, entry)| {
-            entry.policy().is_ok_and(|own| own == policy) && entry.cost.as_ref() == Ok(cost)
-        }),
-        Rejection::Forbidden { policy, .. } => {
-            requested.find(|(_, entry)| entry.policy().is_ok_and(|own| own.name() == policy))
-        }
-        _ => rejection.decision().and_then(|denied| {
-            let limits = denied.limits();
-            if limits.len() == requested.clone().count() {
-                return requested.nth(limits.iter().position(|limit| !limit.is_allowed())?);
-            }
-            // Limits in shadow mode, off, or with the key on an allow list are not part of the
-            // decision.
-            let by = denied.denied_by()?.policy();
-            requested.find(|(_, entry)| entry.policy().is_ok_and(|own| own == by))
-        }),
+    let by = match rejection {
+        Rejection::NeverFits { policy, .. } => Some(policy.name()),
+        Rejection::Forbidden { policy, .. } => Some(policy.as_str()),
+        _ => rejection
+            .decision()
+            .and_then(Decision::denied_by)
+            .map(|limit| limit.policy().name()),
     };
+    let found =
+        by.and_then(|by| requested.find(|(_, entry)| entry.policy().is_ok_and(|own| own.name() == by)));
     found.or(first).map_or(0, |(index, _)| index)
 }

@@ -1,6 +1,7 @@
 //! Several attributes on one function: one decision.
 
-use limiter_core::{Enforcement, Rejection, token_limiter, window_limiter};
+use limiter_core::registry::PolicyRegistry;
+use limiter_core::{Enforcement, Limiter, ManualClock, Policy, Rejection, token_limiter, window_limiter};
 
 use crate::{fresh, isolated};
 use std::time::Duration;
@@ -150,6 +151,51 @@ async fn shadow_mode_allows_every_call() {
         }
         limiter.set_enforcement(Enforcement::Enforce);
         assert_eq!(search("ann").await, "slow down");
+    })
+    .await;
+}
+
+fn other_limit() -> &'static str {
+    "first"
+}
+
+fn own_limit(rejection: Rejection) -> &'static str {
+    assert!(matches!(rejection, Rejection::NeverFits { .. }), "{rejection:?}");
+    "second"
+}
+
+#[token_limiter(name = "several.patient", capacity = 100, rate = 1, wait = "3h", fallback = other_limit)]
+#[token_limiter(policy = "search", need = permits, fallback = own_limit, pass_rejection)]
+async fn patient(permits: u32) -> &'static str {
+    let _ = permits;
+    "done"
+}
+
+/// The policy of a waiting call is not the one with which the call was rejected.
+#[tokio::test]
+async fn changed_policy_runs_fallback_of_its_limit() {
+    let sized = |capacity: u32| {
+        let policy = Policy::token_bucket("search").capacity(capacity).rate("1/h");
+        policy.build().unwrap()
+    };
+    let registry = PolicyRegistry::new().with(sized(5));
+    let clock = ManualClock::new();
+    let limiter = Limiter::in_process().clock(&clock).registry(&registry).build();
+    limiter_core::annotations::with_limiter(limiter, async {
+        assert_eq!(patient(5).await, "done");
+        let shrink = async {
+            registry.set(sized(2));
+            // Joins the queue with the changed policy.
+            patient(1).await
+        };
+        let time = async {
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+                clock.advance(Duration::from_secs(600));
+            }
+        };
+        let (first, second, ()) = tokio::join!(patient(4), shrink, time);
+        assert_eq!((first, second), ("second", "done"));
     })
     .await;
 }
