@@ -97,6 +97,36 @@ impl fmt::Display for KeyTemplate {
     }
 }
 
+/// Returns whether equal parts produce equal keys in equal groups.
+pub(crate) fn places_alike(
+    (one, one_group): (&KeyTemplate, Option<&KeyTemplate>),
+    (other, other_group): (&KeyTemplate, Option<&KeyTemplate>),
+) -> bool {
+    let sources = |key, group: &KeyTemplate| {
+        let names = part_names(key, Some(group));
+        let source = |name| names.iter().position(|known| *known == name);
+        group.placeholders().map(source).collect::<Vec<_>>()
+    };
+    let groups = match (one_group, other_group) {
+        (None, None) => true,
+        (Some(own), Some(others)) => own.is_as(others) && sources(one, own) == sources(other, others),
+        _ => false,
+    };
+    groups && one.is_as(other)
+}
+
+/// Returns the names of the parts from which [`place`] builds a key: the placeholders of the key,
+/// then those of its group that the key does not contain.
+fn part_names(key: &KeyTemplate, group: Option<&KeyTemplate>) -> Vec<&'static str> {
+    let mut names: Vec<&str> = key.placeholders().collect();
+    for name in group.into_iter().flat_map(KeyTemplate::placeholders) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
 /// Formats a key with its group.
 pub(super) fn whole_key(key: &KeyTemplate, group: Option<&KeyTemplate>) -> String {
     match group {
@@ -128,13 +158,7 @@ pub(crate) fn place(
             expected,
         ));
     }
-    let mut names: Vec<&str> = key.placeholders().collect();
-    let own = names.len();
-    for name in group.iter().flat_map(|group| group.placeholders()) {
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
+    let (own, names) = (key.placeholders().count(), part_names(key, group));
     let wrong_number = || {
         let named = match names.as_slice() {
             [] => String::new(),
@@ -248,5 +272,29 @@ mod tests {
                 && KeyTemplate::Computed.is_as(&KeyTemplate::Computed)
         );
         assert!(!TENANT.is_as(&REGION) && !TENANT.is_as(&KeyTemplate::Computed) && !USER.is_as(&TENANT));
+    }
+    #[test]
+    fn groups_of_different_parts_are_not_alike() {
+        const USER_FIRST: KeyTemplate = KeyTemplate::Template {
+            text: "{{{user.id}:{tenant}",
+            pieces: &[
+                TemplatePiece::Text("{"),
+                TemplatePiece::Part("user.id"),
+                TemplatePiece::Text(":"),
+                TemplatePiece::Part("tenant"),
+            ],
+        };
+        let renamed = KeyTemplate::Template {
+            text: "in {customer}",
+            pieces: &[TemplatePiece::Text("in "), TemplatePiece::Part("customer")],
+        };
+        assert!(places_alike((&USER, Some(&TENANT)), (&USER, Some(&TENANT))));
+        assert!(!places_alike(
+            (&USER, Some(&TENANT)),
+            (&USER_FIRST, Some(&TENANT))
+        ));
+        assert!(!places_alike((&USER, Some(&TENANT)), (&USER, Some(&renamed))));
+        assert!(!places_alike((&USER, Some(&TENANT)), (&USER, None)));
+        assert!(places_alike((&USER, None), (&USER_FIRST, None)));
     }
 }

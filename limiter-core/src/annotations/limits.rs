@@ -9,6 +9,7 @@
 use std::fmt::Display;
 
 use crate::algorithm::Mode;
+use crate::annotations::key_template::places_alike;
 use crate::annotations::registered::{AnnotationPolicy, RegisteredAnnotation};
 use crate::annotations::{Annotation, annotations, place};
 use crate::check::{Check, Refund};
@@ -121,12 +122,7 @@ fn expected_in_place_of(name: &str, all: &[Annotation]) -> String {
 }
 
 fn is_as(one: &RegisteredAnnotation, other: &RegisteredAnnotation) -> bool {
-    let groups = match (&one.group, &other.group) {
-        (None, None) => true,
-        (Some(one), Some(other)) => one.is_as(other),
-        _ => false,
-    };
-    groups && one.key.is_as(&other.key)
+    places_alike((&one.key, one.group.as_ref()), (&other.key, other.group.as_ref()))
 }
 
 /// An annotation's limit, without a key. Returned by [`Limiter::annotation`].
