@@ -20,7 +20,7 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{Attribute, Expr, LitStr, Meta, Path};
+use syn::{Attribute, Expr, LitStr, Meta, Path, Type};
 
 use crate::argument_parser::Args;
 use crate::argument_table::{ArgumentName, AttributeKind};
@@ -230,6 +230,10 @@ impl LimitedFn {
                  (it returns the same type as this function), or return a `Result<_, E>` with `E: From<Rejection>`",
             );
             }
+        }
+        if let Some(Output::Named(Type::Never(output))) = &output {
+            let message = "a rejected call returns, and `!` has no value: return a `Result<Infallible, E>` with `E: From<Rejection>`";
+            diagnostics.at(output.span(), message);
         }
         let (Some(shape), Some(output), 0) = (shape, output, diagnostics.count()) else {
             return Err(removed);
