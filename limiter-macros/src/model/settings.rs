@@ -39,8 +39,8 @@ pub(super) fn lease(kind: AttributeKind, expr: Expr, diagnostics: &mut Diagnosti
         if matches!(&lease, Period::Literal(micros) if !held(micros)) {
             diagnostics.at(
                 span,
-                "`lease` is whole milliseconds from 100 ms to a day: a permit of a holder that died expires after it \
-                 that died",
+                "`lease` is whole milliseconds from 100 ms to a day: the time after which the permits of a dead \
+                 process expire",
             );
         }
         return Some(lease);
