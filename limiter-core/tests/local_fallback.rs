@@ -9,6 +9,7 @@ use limiter_core::{
     Key, LimitRequest, Limiter, ManualClock, OnStoreFailure, Origin, Policy, Rejection, StoreErrorKind,
     window_limiter,
 };
+use limiter_testing::log::Warnings;
 use limiter_testing::{RedisCluster, RedisServer};
 use support::{namespace, secs};
 
@@ -344,6 +345,33 @@ async fn foreign_value_at_replica_registry_is_harmless() {
         }
         assert_eq!(limits.replicas(), 1);
     }
+}
+
+/// A demoted server rejects registrations until the client finds the new primary. The messages of
+/// the outage report it.
+#[tokio::test]
+async fn failover_is_not_logged_as_missing_permission() {
+    let warnings = Warnings::default();
+    let _guard = tracing::subscriber::set_default(warnings.clone());
+    let (server, clock) = (RedisServer::start(), ManualClock::new());
+    let limits = replica(&server, &namespace(), &clock);
+    use_up(&limits, &bucket(100, "100/s"), "k", 1).await;
+    let calls = || -> u64 {
+        let stats = server.command(&["INFO", "commandstats"]).text().to_owned();
+        let mut lines = stats.lines();
+        let calls = lines.find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+        calls.unwrap().split_once(',').unwrap().0.parse().unwrap()
+    };
+    server.command(&["REPLICAOF", "127.0.0.1", "1"]);
+    let (before, started) = (calls(), Instant::now());
+    // The client has received the reply to the first one when it sends the second one.
+    while calls() < before + 2 {
+        assert!(started.elapsed() < secs(10), "the replica registers again");
+        clock.advance(secs(1));
+        tokio::time::sleep(support::millis(1)).await;
+    }
+    let logged = warnings.about("cannot count replicas");
+    assert!(logged.is_empty(), "{logged:?}");
 }
 
 #[tokio::test]

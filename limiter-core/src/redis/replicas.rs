@@ -14,6 +14,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::error::{StoreError, StoreErrorKind};
+use crate::redis::error_mapping::is_temporary;
 use crate::redis::heartbeat::Heartbeat;
 use crate::support::background_task::{BackgroundTask, TaskNumber};
 use crate::support::clock::Clock;
@@ -145,7 +146,8 @@ impl SharedReplicas {
             }
             Err(error) => {
                 // Other log messages report an outage.
-                let is_permanent = matches!(error.kind(), StoreErrorKind::Refused | StoreErrorKind::Protocol);
+                let is_rejected = matches!(error.kind(), StoreErrorKind::Refused | StoreErrorKind::Protocol);
+                let is_permanent = is_rejected && !is_temporary(&error);
                 if is_permanent && !std::mem::replace(&mut counted.failing, true) {
                     let (error, count) = (error.with_causes(), counted.count.max(1));
                     tracing::warn!(%error, count, "cannot count replicas; the local fallback uses the last count");
