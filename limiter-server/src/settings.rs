@@ -109,8 +109,11 @@ pub enum Policies {
 /// Where the state of the limits is kept.
 #[derive(Clone, PartialEq, Eq)]
 pub enum StoreSettings {
-    /// In this process.
-    InProcess,
+    /// In this process. The namespace selects the policies of the database.
+    InProcess {
+        /// The namespace of the policies.
+        namespace: String,
+    },
     /// In a deployment of Redis, under a namespace.
     Redis {
         /// The deployment.
@@ -141,8 +144,7 @@ impl StoreSettings {
     #[must_use]
     pub fn namespace(&self) -> &str {
         match self {
-            Self::InProcess => DEFAULT_NAMESPACE,
-            Self::Redis { namespace, .. } => namespace,
+            Self::InProcess { namespace } | Self::Redis { namespace, .. } => namespace,
         }
     }
 }
@@ -150,7 +152,9 @@ impl StoreSettings {
 impl std::fmt::Debug for StoreSettings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::InProcess => f.write_str("InProcess"),
+            Self::InProcess { namespace } => {
+                f.debug_struct("InProcess").field("namespace", namespace).finish()
+            }
             Self::Redis {
                 deployment,
                 namespace,

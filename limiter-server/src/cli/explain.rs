@@ -27,7 +27,9 @@ impl RegistrySource {
             return Ok((policies::read(file)?, file.display().to_string()));
         }
         let (revision, text) = read_text(&self.store).map_err(|reason| match self.store.resolve() {
-            Ok(StoreSettings::InProcess) => "no policies: set --policies, --redis or --redis-file".to_owned(),
+            Ok(StoreSettings::InProcess { .. }) => {
+                "no policies: set --policies, --redis or --redis-file".to_owned()
+            }
             _ => reason,
         })?;
         let registry = PolicyRegistry::from_toml(&text).map_err(|error| with_causes(&error))?;

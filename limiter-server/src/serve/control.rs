@@ -193,7 +193,9 @@ impl ControlPlane {
         let shares_limits = matches!(self.settings.store, StoreSettings::Redis { .. });
         let mut fleets = BTreeMap::new();
         let target = match &self.settings.store {
-            StoreSettings::InProcess => PublicationTarget::Gateway(self.gateway.limiter().registry().clone()),
+            StoreSettings::InProcess { .. } => {
+                PublicationTarget::Gateway(self.gateway.limiter().registry().clone())
+            }
             redis => {
                 let (target, usage) = redis_target(redis)?;
                 fleets.extend(usage.map(|usage| (namespace.to_owned(), usage)));

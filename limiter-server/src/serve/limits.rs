@@ -15,7 +15,7 @@ const EVERY_APP: &str = "*";
 /// The reason, which contains no password.
 pub(crate) fn build(store: &StoreSettings, registry: &PolicyRegistry) -> Result<Limiter, String> {
     let (deployment, namespace) = match store {
-        StoreSettings::InProcess => {
+        StoreSettings::InProcess { .. } => {
             return Ok(Limiter::in_process().registry(registry).app(EVERY_APP).build());
         }
         StoreSettings::Redis {

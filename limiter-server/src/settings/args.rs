@@ -256,7 +256,7 @@ impl ServeArgs {
             }),
             (Some(path), _) => Ok(Policies::File(path.clone())),
             (None, StoreSettings::Redis { .. }) => Ok(Policies::Redis),
-            (None, StoreSettings::InProcess) => Err(SettingsError::Conflict(
+            (None, StoreSettings::InProcess { .. }) => Err(SettingsError::Conflict(
                 "no policies: set policies to a file, or redis to a server with a registry, or database to a URL, or use --example"
                     .to_owned(),
             )),

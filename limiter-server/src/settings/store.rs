@@ -82,7 +82,7 @@ pub(crate) struct StoreArgs {
         conflicts_with = "sentinel_master"
     )]
     pub(super) sentinel_master_file: Option<PathBuf>,
-    /// First part of every key in Redis. Default: default.
+    /// Namespace of the policies, and first part of every key in Redis. Default: default.
     #[arg(long, value_name = "NAME", env = "LIMITER_NAMESPACE")]
     pub(super) namespace: Option<String>,
 }
@@ -137,11 +137,12 @@ impl StoreArgs {
     /// The store without [namespace tables](crate::settings::namespaces).
     pub(crate) fn resolve(&self) -> Result<StoreSettings, SettingsError> {
         let namespace = self.namespace.clone();
+        let namespace = namespace.unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
         Ok(match self.deployment()? {
-            None => StoreSettings::InProcess,
+            None => StoreSettings::InProcess { namespace },
             Some(deployment) => StoreSettings::Redis {
                 deployment,
-                namespace: namespace.unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned()),
+                namespace,
             },
         })
     }
@@ -298,6 +299,7 @@ mod tests {
         assert_eq!(deployment, RedisDeployment::Standalone("redis://c".to_owned()));
         assert_eq!(namespace, "prod");
         let example = StoreArgs::default().or(file(), true).resolve().unwrap();
-        assert_eq!(example, StoreSettings::InProcess);
+        let namespace = "prod".to_owned();
+        assert_eq!(example, StoreSettings::InProcess { namespace });
     }
 }

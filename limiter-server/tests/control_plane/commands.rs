@@ -87,6 +87,24 @@ fn commands_and_server_use_one_namespace_by_default() {
     wait_until(|| check() == 200, || server.log());
 }
 
+/// Without Redis, the namespace still selects the policies of the database.
+#[test]
+fn commands_and_server_without_redis_use_one_named_namespace() {
+    let server = with_sqlite(&["--namespace", "prod"]);
+    let directory = server.directory();
+    let database = format!("sqlite:{}", directory.path().join("limiter.db").display());
+    let file = directory.write("applied.toml", &policy_of_all("search", 1));
+    let file = file.to_str().unwrap();
+    let apply = ["policy", "apply", "-f", file, "--database", &database];
+    let (code, _, errors) = run(&[&apply[..], &["--namespace", "prod"]].concat());
+    assert_eq!(code, Some(0), "{errors}");
+    let check = || {
+        let body = json!({ "policy": "search", "key": "ann" }).to_string();
+        http::post(server.http(), "/v1/check", &[], &body).unwrap().status
+    };
+    wait_until(|| check() == 429, || server.log());
+}
+
 /// The policies of a published text.
 fn published_policies(redis: &RedisServer) -> usize {
     match redis.command(&["GET", "default|book"]) {
