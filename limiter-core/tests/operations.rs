@@ -198,6 +198,42 @@ fn documented_times_match_code() {
     assert_eq!(Policy::DEFAULT_DEADLINE.as_millis(), 50);
 }
 
+/// The decisions per second of `ours` in a workload of the recorded benchmark.
+fn recorded_rate(figures: &str, workload: &str) -> u64 {
+    let (_, section) = figures.split_once(&format!("\n`{workload}`: ")).unwrap();
+    let row = section.lines().find(|line| line.starts_with("| ours |")).unwrap();
+    number(row.split('|').nth(2).unwrap().trim())
+}
+
+fn number(text: &str) -> u64 {
+    let digits = text.split(' ').next().unwrap().replace(',', "");
+    digits.parse().unwrap()
+}
+
+#[test]
+fn documented_capacity_matches_recorded_benchmark() {
+    let figures = read(Path::new("benchmarks/figures.md"));
+    let (_, machine) = figures.split_once("\nMeasured on: ").unwrap();
+    let processor = machine.split(',').next().unwrap();
+    assert!(PAGE.contains(&format!("of an {processor}")), "{processor}");
+    let workloads = [
+        "strict-10k-64",
+        "strict-10k-512",
+        "hot-denied-64",
+        "lease-hot-64",
+        "local-1",
+    ];
+    let rows = table("Capacity");
+    assert_eq!(rows.len(), workloads.len());
+    for (row, workload) in rows.iter().zip(workloads) {
+        let (documented, recorded) = (number(&row[1]), recorded_rate(&figures, workload));
+        assert!(
+            (recorded * 9 / 10..=recorded * 11 / 10).contains(&documented),
+            "{row:?}, but {workload} has {recorded}"
+        );
+    }
+}
+
 #[test]
 fn documented_registry_bounds_match_code() {
     let rows = table("A registry in Redis");
@@ -237,6 +273,12 @@ fn alerts_use_existing_label_values() {
                 asked += 1;
             }
         }
+        // Programs with namespaces of their own have different numbers of replicas and revisions.
+        let compares_replicas = expr.contains(" != ");
+        assert!(
+            !compares_replicas || expr.matches(" by (job) ").count() == 2,
+            "{expr}"
+        );
     }
     assert!(asked > 8, "{asked}");
 }
