@@ -131,8 +131,9 @@ pub fn run() -> ExitCode {
         Command::Token { command } => token::run(command),
         Command::Completions { shell } => {
             let mut command = CommandLine::command();
-            clap_complete::generate(shell, &mut command, "limiter-server", &mut std::io::stdout());
-            Ok(())
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut command, "limiter-server", &mut script);
+            print_text(&String::from_utf8_lossy(&script))
         }
     };
     match ended {

@@ -8,7 +8,7 @@ use std::process::Stdio;
 
 use limiter_core::Limiter;
 use limiter_testing::RedisServer;
-use support::server::{Directory, run};
+use support::server::{Directory, command, run};
 
 const POLICIES: &str = "
 [policy.login]
@@ -307,6 +307,26 @@ fn export_prints_the_registry_in_force() {
     let (code, _, errors) = run(&["export"]);
     assert_eq!(code, Some(1));
     assert!(errors.contains("set --redis"), "{errors}");
+}
+
+/// A reader such as `head` ends before a command has printed everything.
+#[test]
+fn command_ends_without_a_panic_if_its_output_is_closed() {
+    let directory = Directory::new();
+    let path = directory.write("policies.toml", POLICIES);
+    let file = path.to_str().unwrap();
+    for args in [
+        &["check", file][..],
+        &["explain", "--policies", file, "--domain", "edge", "route=login"],
+        &["completions", "bash"],
+        &["token", "new", "--name", "edge", "--scope", "check:*"],
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = command().args(args).stdout(writer).output().unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {errors}");
+    }
 }
 
 /// The code blocks of a page in a language.

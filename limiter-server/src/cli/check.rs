@@ -11,6 +11,7 @@ use std::path::Path;
 
 use limiter_core::registry::{PolicyRegistry, Rule};
 
+use crate::cli::print_text;
 use crate::gateway::charge::sets::MAX_ATOMIC;
 use crate::serve::policies;
 
@@ -19,17 +20,16 @@ pub(super) fn run(file: &Path) -> Result<(), String> {
     let registry = policies::read(file)?;
     let rules = registry.rules();
     let (policies, file) = (registry.names().len(), file.display());
-    println!("{file}: policies: {policies}, rules: {}", rules.len());
+    let mut lines = vec![format!("{file}: policies: {policies}, rules: {}", rules.len())];
     if policies == 0 {
-        println!("warning: the file has no policy, so no call is limited");
+        lines.push("warning: the file has no policy, so no call is limited".to_owned());
     }
-    for (number, earlier) in unreachable(&rules) {
-        println!("warning: rule[{number}] is never used, because rule[{earlier}] has the same patterns");
-    }
-    for note in decided_in_order(&registry, &rules) {
-        println!("note: {note}");
-    }
-    Ok(())
+    lines.extend(unreachable(&rules).into_iter().map(|(number, earlier)| {
+        format!("warning: rule[{number}] is never used, because rule[{earlier}] has the same patterns")
+    }));
+    let notes = decided_in_order(&registry, &rules).into_iter();
+    lines.extend(notes.map(|note| format!("note: {note}")));
+    print_text(&format!("{}\n", lines.join("\n")))
 }
 
 /// Rules with the patterns and the domain of an earlier rule.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use limiter_core::registry::PolicyRegistry;
 
+use crate::cli::print_text;
 use crate::error_text::with_causes;
 use crate::gateway::rules::RuleSet;
 use crate::serve::{limits, policies};
@@ -69,27 +70,26 @@ pub(super) fn run(source: &RegistrySource, domain: &str, entries: &[(String, Str
             "no rule of {origin} matches the descriptor; add a rule, or check the order of the entries"
         ));
     };
-    match found.rule {
-        None => println!("rule: none, the default mapping applies"),
+    let rule = match found.rule {
+        None => "none, the default mapping applies".to_owned(),
         Some(rule) => {
             let number = rules.rules().iter().position(|of| of == rule).unwrap_or_default();
             let patterns: Vec<String> = rule.patterns().iter().map(ToString::to_string).collect();
             let more = if rule.allows_more_entries() { ", ..." } else { "" };
-            println!("rule: rule[{number}], match {}{more}", patterns.join(", "));
+            format!("rule[{number}], match {}{more}", patterns.join(", "))
         }
-    }
-    println!("key: {}", found.values.join(":"));
-    println!("values: {:?}", found.values);
+    };
+    let (key, values) = (found.values.join(":"), &found.values);
+    print_text(&format!("rule: {rule}\nkey: {key}\nvalues: {values:?}\n"))?;
     let group = found.rule.and_then(|rule| rule.group());
     match registry.get(&found.policy) {
         None => Err(format!("policy: {}, which is not configured", found.policy)),
         Some(entry) => {
-            println!("policy: {}", entry.policy());
-            match group.or(entry.policy().group()) {
-                Some(group) => println!("atomic: with the limits of group {group}"),
-                None => println!("atomic: with limits of the same key; others are decided in order"),
-            }
-            Ok(())
+            let atomic = match group.or(entry.policy().group()) {
+                Some(group) => format!("with the limits of group {group}"),
+                None => "with limits of the same key; others are decided in order".to_owned(),
+            };
+            print_text(&format!("policy: {}\natomic: {atomic}\n", entry.policy()))
         }
     }
 }

@@ -147,16 +147,15 @@ fn new(args: NewToken) -> Result<(), String> {
     let token = Token::new(args.name.clone(), secret.hash(), scopes, expires);
     AccessTable::new(vec![token], Vec::new())?;
     eprintln!("The token is shown once. Clients send it as `authorization: Bearer TOKEN`:");
-    println!("{}\n", secret.expose());
+    print_text(&format!("{}\n\n", secret.expose()))?;
     eprintln!("Add this entry to limiter-server.toml; a running server reads it within a second:");
     // Strings of JSON without control characters are strings of TOML.
-    println!(
-        "[[token]]\nname = {}\nsha256 = \"{}\"\nscopes = {}\nexpires = {expires}",
+    print_text(&format!(
+        "[[token]]\nname = {}\nsha256 = \"{}\"\nscopes = {}\nexpires = {expires}\n",
         serde_json::Value::from(args.name),
         secret.hash(),
         serde_json::Value::from(args.scopes),
-    );
-    Ok(())
+    ))
 }
 
 /// Prints the secret to standard output, and its identity to standard error.

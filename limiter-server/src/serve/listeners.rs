@@ -1,9 +1,5 @@
 //! Prints the addresses of the listeners, and commands to try.
-#![expect(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "scripts and tests read the addresses from standard output"
-)]
+#![expect(clippy::print_stderr, reason = "standard output has the addresses only")]
 
 use std::io::Write as _;
 
@@ -11,11 +7,13 @@ use crate::settings::ListenAddress;
 
 /// Prints each protocol and its address on a line of its own.
 pub(super) fn announce(listeners: &[(&str, ListenAddress)]) {
-    for (protocol, address) in listeners {
-        println!("{protocol} {address}");
-    }
+    let lines = listeners
+        .iter()
+        .map(|(protocol, address)| format!("{protocol} {address}\n"));
+    let mut output = std::io::stdout().lock();
     // A closed standard output is no reason to end.
-    let _ = std::io::stdout().flush();
+    let _ = output.write_all(lines.collect::<String>().as_bytes());
+    let _ = output.flush();
 }
 
 /// Prints commands that try the example.
