@@ -345,6 +345,8 @@ fn invalid_requests_have_their_status_and_name_the_error() {
     }
     let never_fits = post(&server, "/v1/check", &json!({"policy": "search", "cost": 11}));
     assert_eq!((never_fits.status, never_fits.header("retry-after")), (429, None));
+    let shown = &never_fits.json()["limits"][0];
+    assert_eq!(shown["retry_after_ms"], json!(null), "no retry succeeds: {shown}");
     let large = post(
         &server,
         "/v1/check",

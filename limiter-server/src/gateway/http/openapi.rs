@@ -78,7 +78,8 @@ pub(super) struct LimitDocument {
     allowed: bool,
     limit: f64,
     remaining: f64,
-    retry_after_ms: u64,
+    /// Null if the cost exceeds the capacity, so that no retry succeeds.
+    retry_after_ms: Option<u64>,
     reset_after_ms: u64,
 }
 

@@ -186,11 +186,13 @@ impl Problem {
     }
 }
 
-/// Denies the limits that `is_denied` accepts by their number.
+/// Denies the limits that `is_denied` accepts by their number. Their cost never fits, so no retry
+/// succeeds, and the time of the peek is removed.
 pub(super) fn deny(limits: &mut [Value], is_denied: impl Fn(usize) -> bool) {
     for (number, limit) in limits.iter_mut().enumerate() {
         if let Some(limit) = limit.as_object_mut().filter(|_| is_denied(number)) {
             limit.insert("allowed".into(), json!(false));
+            limit.insert("retry_after_ms".into(), Value::Null);
         }
     }
 }
