@@ -26,7 +26,7 @@ use smallvec::SmallVec;
 pub(crate) use crate::algorithm::change::force_charge;
 #[cfg(test)]
 pub(crate) use crate::algorithm::change::refund;
-pub(crate) use crate::algorithm::change::{UsageCorrection, change, missing_until};
+pub(crate) use crate::algorithm::change::{PastUsage, UsageCorrection, change, missing_until};
 pub(crate) use crate::algorithm::counter_window::WindowCounters;
 pub(crate) use crate::algorithm::fast_level::{FastLevel, FastOutcome, has_fast_level, step_fast};
 pub(crate) use crate::algorithm::fixed_window::PeriodCount;

@@ -439,6 +439,7 @@ on_every_store! {
         debt_is_charged_to_enlarged_level
         debt_is_converted_by_proportional_change
         refill_at_new_rate_is_not_refunded
+        refund_after_kept_usage_creates_no_permits
         reservation_before_scheduled_change_is_converted
         several_proportional_changes_refund_nothing
         debt_across_several_changes_leaves_enlarged_level

@@ -13,7 +13,7 @@ use fastrand::Rng;
 use limiter_core::__private::{Reporter, Settlement};
 use limiter_core::{Amount, LimitRequest, Limiter, ManualClock, OnStoreFailure, Origin, Policy, Reservation};
 use limiter_testing::{Proxy, RedisServer};
-use support::{KEY, PATIENT, bucket, funnel, micros, millis, namespace, secs, wait_of, window};
+use support::{KEY, PATIENT, bucket, funnel, left, micros, millis, namespace, secs, wait_of, window};
 
 fn seed() -> u64 {
     let seed = std::env::var("LIMITER_SEED").map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
@@ -136,6 +136,76 @@ async fn immediate_settlement_equals_charge_of_actual_cost() {
             assert_eq!(result(&ours), result(&theirs), "{round} {policy}");
         }
     }
+}
+
+/// After a policy change that keeps the usage, a cancelled reservation leaves no more permits than
+/// a limit without it.
+#[tokio::test]
+async fn cancelled_reservation_creates_no_permits_after_change() {
+    let mut rng = Rng::with_seed(seed());
+    let mut refunded = 0;
+    for round in 0..4_000 {
+        let policy = |rng: &mut Rng| {
+            let quota = rng.u64(1..40);
+            let rate = ["1/s", "3/s", "1/10s", "10/s", "7/3s"][rng.usize(0..5)];
+            let length = ["1s", "7s", "20s", "1m"][rng.usize(0..4)];
+            match round % 3 {
+                0 => bucket("p", quota, rate),
+                1 => funnel("p", quota, rate),
+                _ => window("p", quota, length),
+            }
+        };
+        let (before, after) = (policy(&mut rng), policy(&mut rng));
+        let clock = ManualClock::new();
+        let build = || Limiter::in_process().clock(&clock).build();
+        let (with, without) = (build(), build());
+        // Both have the same calls. A change rounds a fraction of a thousandth down, which may deny
+        // a call by this amount: such a call is refunded.
+        let call = async |policy: &Policy, cost: u64| {
+            if cost <= policy.quota().whole()
+                && with.check(policy, KEY).cost(cost).await.unwrap().is_allowed()
+            {
+                let other = without.check(policy, KEY).cost(cost).await.unwrap();
+                if !other.is_allowed() {
+                    assert!(wait_of(&other) <= millis(20), "{round}: {before} to {after}");
+                    with.refund(policy, KEY).cost(cost).await.unwrap();
+                }
+            }
+        };
+        call(&before, rng.u64(0..20)).await;
+        clock.advance(micros(rng.u64(0..2_000_000)));
+        // A call refills a level at the rate of its policy since the last write, so both are
+        // written at the time of the reservation.
+        if round % 3 < 2 {
+            for limits in [&with, &without] {
+                limits.charge(&before, KEY).cost(0.001).await.unwrap();
+            }
+        }
+        let estimate = rng.u64(1..=before.quota().whole());
+        let Ok(reservation) = with.reserve(&before, KEY).cost(estimate).await else {
+            continue;
+        };
+        let changes_after = rng.u32(0..4);
+        for number in 0..6 {
+            if number == changes_after {
+                with.registry().set(&after);
+            }
+            let applied = if number < changes_after { &before } else { &after };
+            clock.advance(micros(rng.u64(0..4_000_000) * rng.u64(0..4)));
+            call(applied, rng.u64(0..12)).await;
+        }
+        let remaining =
+            async |limits: &Limiter| left(&limits.peek(&after, KEY).await.unwrap()).as_thousandths();
+        let earlier = remaining(&with).await;
+        reservation.cancel().await.unwrap();
+        refunded += u32::from(remaining(&with).await > earlier);
+        for _ in 0..2 {
+            let (one, other) = (remaining(&with).await, remaining(&without).await);
+            assert!(one <= other + 2, "{round}: {before} to {after}: {one} of {other}");
+            clock.advance(secs(3));
+        }
+    }
+    assert!(refunded > 100, "{refunded}");
 }
 
 fn on_redis(server: &RedisServer, clock: &ManualClock) -> Limiter {

@@ -10,7 +10,9 @@
 //! `redis/token_lease/leased_limit/tests.rs`.
 
 use crate::algorithm::{Mode, StepOutcome, StepState, counter_window, fixed_window, sliding_window, step};
-use crate::policy::{Algorithm, CounterWindow, Funnel, TokenBucket};
+use crate::policy::{
+    Algorithm, CounterWindow, FixedWindow, Funnel, Periods, Rate, SlidingWindow, TokenBucket,
+};
 
 /// Refunds up to `amount` of the usage and returns the outcome. The usage never becomes negative.
 pub(crate) fn refund(algorithm: &Algorithm, state: &mut StepState, amount: u64, now: u64) -> StepOutcome {
@@ -57,6 +59,68 @@ pub(crate) enum UsageCorrection {
     },
     /// Charges unconditionally.
     ForceCharge,
+}
+
+/// The usage of a limit at a decision that is refunded later. Times are microseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PastUsage {
+    pub(crate) decided_at: u64,
+    /// Time at which it is fully refilled under the policy of the decision.
+    pub(crate) whole_at: u64,
+}
+
+impl PastUsage {
+    /// Returns the time at which the usage is fully refilled under a policy that replaced the one
+    /// of the decision and kept the usage. The time of the change is unknown, so the earliest
+    /// time is returned: a refund creates no permits. `None` if the policy of the decision
+    /// computes the refund, because no other one refills the usage earlier.
+    pub(crate) fn whole_under(self, before: &Algorithm, after: &Algorithm) -> Option<u64> {
+        match (before, after) {
+            // A bucket keeps its tokens, so a smaller capacity reduces its usage.
+            (Algorithm::TokenBucket(old), Algorithm::TokenBucket(new)) => {
+                let less = old.capacity.saturating_sub(new.capacity);
+                Some(self.refilled_at(&old.rate, &new.rate, less))
+            }
+            (Algorithm::Funnel(old), Algorithm::Funnel(new)) => {
+                Some(self.refilled_at(&old.rate, &new.rate, 0))
+            }
+            // The times of the permits are stored.
+            (
+                Algorithm::SlidingWindow(SlidingWindow { window: old, .. }),
+                Algorithm::SlidingWindow(SlidingWindow { window: new, .. }),
+            ) if new < old => Some(self.whole_at.saturating_sub(old - new)),
+            (
+                Algorithm::CounterWindow(CounterWindow { window: old, .. }),
+                Algorithm::CounterWindow(CounterWindow { window: new, .. }),
+            )
+            | (
+                Algorithm::FixedWindow(FixedWindow {
+                    window: old,
+                    periods: Periods::FirstUse,
+                    ..
+                }),
+                Algorithm::FixedWindow(FixedWindow {
+                    window: new,
+                    periods: Periods::FirstUse,
+                    ..
+                }),
+            ) if new < old => Some(self.whole_at.min(self.decided_at.saturating_add(*new))),
+            _ => None,
+        }
+    }
+
+    /// Returns the time at which a level is refilled at the faster rate, if its usage is less by
+    /// this amount.
+    fn refilled_at(self, old: &Rate, new: &Rate, less: u64) -> u64 {
+        let Self { decided_at, whole_at } = self;
+        let at_old_rate = whole_at.saturating_sub(old.time_for(less, 0));
+        if old == new {
+            return at_old_rate;
+        }
+        let (used, _) = old.accrue(whole_at.saturating_sub(decided_at), 0);
+        let at_new_rate = decided_at.saturating_add(new.time_for(used.saturating_sub(less), 0));
+        at_old_rate.min(at_new_rate)
+    }
 }
 
 /// Applies a correction and returns the outcome.

@@ -87,7 +87,8 @@ impl Reservation {
     /// If the limiter's [registry](Limiter::registry) has changed the policy
     /// [proportionally](crate::Policy::proportional_to) since, the difference is scaled to the new
     /// quota. Nothing is refunded if the window length has changed or after several such changes,
-    /// and after several changes a charge is not scaled.
+    /// and after several changes a charge is not scaled. If the registry has changed the policy and
+    /// kept the usage, no permits are refunded that one of both policies has refilled.
     ///
     /// # Errors
     ///
@@ -359,6 +360,16 @@ impl Reservation {
                 };
                 self.limiter.apply_change(&limit.alone(), change).await
             }
+            CurrentPolicy::Successor(policy) if !in_share => match reserved.refund_under(&policy) {
+                Some(refund) => {
+                    let limit = ValidatedLimit {
+                        policy: &policy,
+                        ..limit
+                    };
+                    self.limiter.apply_change(&limit.alone(), refund).await
+                }
+                None => self.limiter.apply_change(&limit.alone(), change).await,
+            },
             _ if in_share => Ok(self.limiter.inner.backend.change_share(&limit.alone(), change)?),
             _ => self.limiter.apply_change(&limit.alone(), change).await,
         };

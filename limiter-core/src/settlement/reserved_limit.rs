@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use crate::algorithm::UsageCorrection;
+use crate::algorithm::{PastUsage, UsageCorrection};
 use crate::decision::{Decision, LimitOutcome, Origin, Participation, Rejection};
 use crate::detachment::record::{RecordedCharge, algorithm_digest};
 use crate::identity::Identity;
@@ -166,6 +166,18 @@ impl ReservedLimit {
             (false, None) => return None,
         };
         (limit.cost > 0).then_some((limit, change))
+    }
+
+    /// Returns the refund under a policy that replaced the one of the decision and kept the usage;
+    /// `None` if the policy of the decision has to compute it.
+    pub(crate) fn refund_under(&self, successor: &Policy) -> Option<UsageCorrection> {
+        let usage = PastUsage {
+            decided_at: self.decided_at.as_micros(),
+            whole_at: self.whole_at?.as_micros(),
+        };
+        let before = decided_by(&self.policy, self.decided_at).algorithm();
+        let whole_at = usage.whole_under(before, successor.algorithm())?.max(1);
+        Some(UsageCorrection::Refund { whole_at })
     }
 
     /// Returns the relation to the current policy of the limiter's registry.

@@ -6,7 +6,7 @@ use limiter_core::{
 };
 
 use crate::inheritance::pairs;
-use crate::support::{KEY, PATIENT, Subject, bucket, funnel, left, micros, one_of_each, secs};
+use crate::support::{KEY, PATIENT, Subject, bucket, funnel, left, micros, one_of_each, secs, window};
 
 /// An exhausted limit of ten, which would deny every call.
 async fn would_deny(subject: &Subject, name: &str) -> Policy {
@@ -281,6 +281,52 @@ pub(crate) async fn refill_at_new_rate_is_not_refunded(subject: Subject) {
         assert!(named.check(KEY).cost(10).await.unwrap().is_allowed(), "{after}");
         reservation.cancel().await.unwrap();
         assert_eq!(named.peek(KEY).await.unwrap().remaining(), 0, "{after}");
+    }
+}
+
+/// A refund after a change that keeps the usage returns the part of the estimate that neither
+/// policy has refilled.
+pub(crate) async fn refund_after_kept_usage_creates_no_permits(subject: Subject) {
+    let (limits, clock, registry) = (&subject.limits, &subject.clock, subject.limits.registry());
+    let counter = |window| {
+        let policy = Policy::counter_window("c").limit(5_u32).window(window);
+        policy.deadline(PATIENT).build().unwrap()
+    };
+    // The policies, the estimate, the time until the refund, the usage of other calls at that time,
+    // and the permits that remain after the refund.
+    for (before, after, estimate, later, others, expected) in [
+        // The estimate is not refilled at the time of the refund.
+        (bucket("b", 10, "1/s"), bucket("b", 100, "1/s"), 10, 5, 0, 10),
+        (funnel("f", 10, "1/s"), funnel("f", 100, "1/s"), 10, 5, 50, 50),
+        (window("w", 5, "10s"), window("w", 5, "1h"), 5, 9, 0, 5),
+        (fixed("1h", 5), fixed("1d", 5), 5, 61, 0, 5),
+        (counter("1h"), counter("1d"), 5, 61, 0, 5),
+        // The estimate is refilled faster.
+        (bucket("b", 10, "1/h"), bucket("b", 10, "1/s"), 10, 10, 10, 0),
+        (funnel("f", 10, "1/h"), funnel("f", 10, "1/s"), 10, 10, 10, 0),
+        // The capacity is reduced by more than the estimate.
+        (bucket("b", 100, "1/s"), bucket("b", 10, "1/s"), 50, 0, 0, 0),
+        (funnel("f", 100, "1/s"), funnel("f", 10, "1/s"), 50, 0, 0, 10),
+        // The permits leave the window earlier.
+        (window("w", 5, "1h"), window("w", 5, "10s"), 5, 11, 5, 0),
+        (fixed("1h", 5), fixed("1m", 5), 5, 61, 5, 0),
+        (counter("1h"), counter("1m"), 5, 61, 5, 0),
+    ] {
+        let case = format!("{before} to {after}, {others} used");
+        registry.set(&before);
+        let reservation = limits.reserve(&before, KEY).cost(estimate).await.unwrap();
+        registry.set(&after);
+        let named = limits.named(after.name());
+        // Takes the remaining permits of the smaller bucket; a denial shortens the window.
+        let _ = named.check(KEY).cost(after.quota()).await.unwrap();
+        clock.advance(secs(later));
+        assert!(
+            named.check(KEY).cost(others).await.unwrap().is_allowed(),
+            "{case}"
+        );
+        reservation.cancel().await.unwrap();
+        assert_eq!(named.peek(KEY).await.unwrap().remaining(), expected, "{case}");
+        limits.reset(&after, KEY).await.unwrap();
     }
 }
 
