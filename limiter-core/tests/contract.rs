@@ -348,6 +348,7 @@ on_every_store! {
         detached_acquire_rejects_a_timeout
         random_traces_never_exceed_the_maximum
         detached_reservation_is_settled_once
+        settlement_under_faster_policy_creates_no_permits
         detached_reservation_of_several_limits_is_settled_together
         expired_reservation_keeps_its_estimate
         reservation_id_of_wrong_limits_is_rejected

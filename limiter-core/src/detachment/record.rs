@@ -51,7 +51,8 @@ pub(crate) struct RecordedCharge {
 /// A digest of an algorithm and its parameters.
 ///
 /// Its input is the debug format, which may differ between versions of this crate. A digest that
-/// matches no policy stops refunds across a proportional policy change and nothing else.
+/// matches no policy stops refunds across a proportional policy change, and bounds the time of
+/// others by the window of the policy.
 pub(crate) fn algorithm_digest(algorithm: &Algorithm) -> [u8; 8] {
     let digest: [u8; 32] = Sha256::digest(format!("{algorithm:?}")).into();
     let (first, _) = digest.split_first_chunk().unwrap_or((&[0; 8], &[]));

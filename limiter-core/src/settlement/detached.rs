@@ -192,7 +192,9 @@ impl Limiter {
     /// [`Reservation::settle_each`] does: `used` contains the policies and keys of the reservation
     /// in their order, each with the actual usage as its cost. Repeating the call is harmless.
     ///
-    /// A policy may have changed since; pass the current one.
+    /// The numbers of a policy may have changed since; pass the current one. After a change that
+    /// keeps the usage, nothing is refunded later than one window or refill of the current policy
+    /// after the decision.
     ///
     /// # Errors
     ///

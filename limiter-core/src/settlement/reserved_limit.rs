@@ -104,14 +104,22 @@ impl ReservedLimit {
     /// Returns the limit with the charge of a record.
     ///
     /// If the policy was changed proportionally more than once since the decision, the units of the
-    /// estimate are unknown, and nothing is refunded.
+    /// estimate are unknown, and nothing is refunded. If other numbers decided and the usage was
+    /// kept, it is refilled within the window of this policy.
     pub(crate) fn with_charge(self, charge: RecordedCharge, decided_at: Timestamp) -> Self {
         let changed_since = self.policy.before().is_some_and(|(_, at)| decided_at < at);
         let by = decided_by(&self.policy, decided_at).algorithm();
-        let is_known = !changed_since || algorithm_digest(by) == charge.algorithm;
+        let whole_at = match algorithm_digest(by) == charge.algorithm {
+            true => charge.whole_at,
+            false if changed_since => None,
+            false => {
+                let refilled_at = decided_at.after(self.policy.window());
+                charge.whole_at.map(|whole_at| whole_at.min(refilled_at))
+            }
+        };
         Self {
             estimate: charge.estimate,
-            whole_at: charge.whole_at.filter(|_| is_known),
+            whole_at,
             decided_at,
             ..self
         }

@@ -39,6 +39,26 @@ fn is_config_error<T: std::fmt::Debug>(result: Result<T, Rejection>) -> bool {
     matches!(result, Err(Rejection::Config(_)))
 }
 
+/// The policy of a settlement may have other numbers than the policy of the decision.
+pub(crate) async fn settlement_under_faster_policy_creates_no_permits(subject: Subject) {
+    let limits = &subject.limits;
+    for (before, after) in [
+        (bucket("b", 10, "1/h"), bucket("b", 10, "1/s")),
+        (funnel("f", 10, "1/h"), funnel("f", 10, "1/s")),
+        (window("w", 10, "1h"), window("w", 10, "10s")),
+    ] {
+        let reservation = limits.reserve(&before, KEY).cost(10).await.unwrap();
+        let reservation = reservation.detach(LIFETIME).await.unwrap();
+        assert!(!subject.call(&after).await.is_allowed(), "{after}");
+        subject.clock.advance(secs(10));
+        assert!(subject.call_of(&after, 10).await.is_allowed(), "{after}");
+        let limit = [LimitRequest::new(&after, KEY)];
+        let outcome = limits.cancel_reservation(reservation.id(), limit).await.unwrap();
+        assert_eq!(outcome, SettlementOutcome::Settled);
+        assert_eq!(remaining(&subject, &after).await, 0, "{after}");
+    }
+}
+
 pub(crate) async fn detached_permit_is_held_until_it_is_released(subject: Subject) {
     let policy = concurrency(5);
     let permit = acquire(&subject, &policy, 3).await.unwrap();
