@@ -98,6 +98,35 @@ fn preview_of_rules_lists_changed_descriptors() {
     assert!(page.body.contains("role=\"alert\""), "{}", page.body);
 }
 
+/// The preview keeps the revision that the user read, so the save conflicts with the rules of
+/// another user. A text with errors keeps it, too.
+#[test]
+fn preview_of_rules_keeps_the_revision_that_was_read() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    root.put_policy("search", 0, &policy("search", 5, "shop"));
+    let mut browser = Browser::signed_in(&server, "root");
+    let rule = |entry: &str| format!("[[rule]]\nmatch = ['{entry}']\npolicy = 'search'\n");
+    let save = |condition: (&str, &str), text: &str| {
+        let body = json!({ "toml": text });
+        root.send("PUT", "/namespaces/default/rules", &[condition], &body)
+            .status
+    };
+    assert_eq!(save(("if-none-match", "*"), &rule("first")), 200);
+    let of_other = rule("first") + &rule("of-other");
+    assert_eq!(save(("if-match", "1"), &of_other), 200);
+    let mut send = |path: &str, text: &str| {
+        let fields = [("toml", text), ("revision", "1"), ("reason", "")];
+        let page = browser.post(path, &fields);
+        let revision = page.body.split_once("name=\"revision\" value=\"").unwrap().1;
+        (page.status, revision.split('"').next().unwrap().to_owned())
+    };
+    let preview = "/e/default/rules/preview";
+    assert_eq!(send(preview, "[[rule]]"), (422, "1".to_owned()));
+    assert_eq!(send(preview, &rule("mine")), (409, "2".to_owned()));
+    assert_eq!(send("/e/default/rules", &rule("mine")), (409, "2".to_owned()));
+}
+
 #[test]
 fn preview_warns_of_shadow_mode_and_aligned_periods() {
     let server = with_sqlite(&[]);

@@ -206,7 +206,7 @@ pub(super) async fn show(
     }))
 }
 
-/// Shows the effect of the text. Saves nothing.
+/// Shows the effect of the text, if the user has read the newest rules. Saves nothing.
 pub(super) async fn preview(
     caller: PageCaller,
     Path(environment): Path<String>,
@@ -221,7 +221,10 @@ pub(super) async fn preview(
                 diff: diff_lines(&found.diff),
                 changes: found.changes,
             };
-            let mut page = edited(&caller, &environment, form).await?;
+            let (mut page, newest) = edited(&caller, &environment, form).await?;
+            if page.revision != newest {
+                return Ok(show_conflict(page, newest));
+            }
             page.preview = Some(preview);
             Ok(render(&page))
         }
@@ -251,22 +254,23 @@ pub(super) async fn save(
     }
 }
 
-/// The page with the text of a form, and the saved rules.
+/// The page with the text of a form on top of the revision that the user read, and with the newest
+/// rules. Also returns the number of the newest revision.
 async fn edited(
     caller: &PageCaller,
     environment: &str,
     form: RulesForm,
-) -> Result<RulesTemplate, PageFailure> {
+) -> Result<(RulesTemplate, i64), PageFailure> {
     let layout = Layout::of_environment(caller, environment, Section::Rules, "Rules").await?;
     let current: EditedRules = caller.api.get(&links::api(environment, &["rules"])).await?;
-    Ok(RulesTemplate {
+    let page = RulesTemplate {
         layout,
         href: links::page(environment, &["rules"]),
         domains: domains(environment, &current.toml, None),
         query: RulesQuery::default(),
         found: None,
         toml: form.toml,
-        revision: current.revision,
+        revision: form.revision,
         state: current.state,
         reason: form.reason,
         is_admin: true,
@@ -276,7 +280,20 @@ async fn edited(
             .page(None)
             .await?
             .revisions,
-    })
+    };
+    Ok((page, current.revision))
+}
+
+/// Shows the text of a user that has not read the newest revision.
+fn show_conflict(mut page: RulesTemplate, newest: i64) -> Response {
+    page.failure = Some(format!(
+        "Another user has saved revision {newest} since you opened the page. Your text is below; the list shows the \
+         saved rules."
+    ));
+    page.revision = newest;
+    let mut response = render(&page);
+    *response.status_mut() = StatusCode::CONFLICT;
+    response
 }
 
 /// Shows a text that was not accepted, with the reason.
@@ -293,15 +310,11 @@ async fn refuse(
     if !is_correctable {
         return Err(failure);
     }
-    let mut page = edited(caller, environment, form).await?;
-    page.failure = Some(match failure.status {
-        StatusCode::CONFLICT => format!(
-            "Another user has saved revision {} since you opened the page. Your text is below; the list shows the \
-             saved rules.",
-            page.revision
-        ),
-        _ => failure.detail,
-    });
+    let (mut page, newest) = edited(caller, environment, form).await?;
+    if failure.status == StatusCode::CONFLICT {
+        return Ok(show_conflict(page, newest));
+    }
+    page.failure = Some(failure.detail);
     let mut response = render(&page);
     *response.status_mut() = failure.status;
     Ok(response)
