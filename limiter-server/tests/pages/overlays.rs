@@ -60,6 +60,38 @@ fn suspension_is_planned_and_cancelled() {
     assert_eq!(browser.post(SUSPENDED, &wrong).status, 422);
 }
 
+/// The banner of an open page offers an extension by one hour. It keeps a later end that another
+/// user has set since.
+#[test]
+fn extension_of_the_banner_keeps_a_later_end() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    root.put_policy("search", 0, &policy("search", 5, "shop"));
+    let mut browser = Browser::signed_in(&server, "root");
+    let path = "/namespaces/default/suspensions";
+    let body = json!({ "scope": "policy:search", "enforcement": "off", "for_seconds": 60 });
+    let created = root.send("POST", path, &[], &body).json();
+    let page = browser.get(SUSPENDED).body;
+    assert!(page.contains("name=\"keeps_later\" value=\"1\""), "{page}");
+    let id = created["id"].as_str().unwrap();
+    let end = || root.get(path).json()["suspensions"][0]["until"].as_i64().unwrap();
+    let extend = format!("{SUSPENDED}/{id}/extend");
+    let of_banner = [("keeps_later", "1")];
+    assert_eq!(browser.post(&extend, &of_banner).status, 303);
+    assert!(end() > created["until"].as_i64().unwrap());
+    let later = root.send(
+        "PUT",
+        &format!("{path}/{id}"),
+        &[],
+        &json!({ "for_seconds": 86_400 }),
+    );
+    let later = later.json()["until"].as_i64().unwrap();
+    assert_eq!(browser.post(&extend, &of_banner).status, 303);
+    assert_eq!(end(), later);
+    assert_eq!(browser.post(&extend, &[]).status, 303);
+    assert!(end() < later, "the button of the list sets the end");
+}
+
 #[test]
 fn part_of_keys_and_network_are_blocked() {
     let server = with_sqlite(&[]);

@@ -44,6 +44,14 @@ pub(super) struct SuspensionForm {
     reason: String,
 }
 
+/// The form of a new end.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ExtensionForm {
+    /// Present if a later end stays.
+    keeps_later: Option<String>,
+}
+
 #[derive(Debug, Deserialize)]
 pub(super) struct BlockForm {
     /// The key, its beginning with `*`, the network, or `part=value`.
@@ -238,11 +246,20 @@ pub(super) async fn suspend(
     Ok(see_list(&environment, "suspended"))
 }
 
-/// Sets the end of a suspension to one hour from now.
+/// Sets the end of a suspension to one hour from now. The banner extends only, also if another user
+/// has set a later end since it was shown.
 pub(super) async fn extend(
     caller: PageCaller,
     Path((environment, id)): Path<(String, String)>,
+    PageForm(form): PageForm<ExtensionForm>,
 ) -> Result<Response, PageFailure> {
+    if form.keeps_later.is_some() {
+        let end = now_micros() + HOUR_SECONDS * 1_000_000;
+        let current = suspensions(&caller, &environment, None).await?;
+        if current.iter().any(|of| of.id == id && of.until.0 > end) {
+            return Ok(see_list(&environment, "extended"));
+        }
+    }
     let path = links::api(&environment, &["suspensions", &id]);
     let body = json!({ "for_seconds": HOUR_SECONDS });
     caller.api.send(Method::PUT, &path, &[], &body).await?;
