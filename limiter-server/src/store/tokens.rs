@@ -132,7 +132,8 @@ impl Store {
     }
 
     /// Adds a token. If it replaces one, that token ends at the given time, or at the end of an
-    /// earlier rotation if that is sooner.
+    /// earlier rotation if that is sooner. If the creator was disabled meanwhile, the token is
+    /// suspended.
     ///
     /// # Errors
     ///
@@ -144,8 +145,15 @@ impl Store {
     ) -> Result<(), StoreError> {
         self.require_writable()?;
         let mut transaction = self.pool.begin().await?;
+        // A change of the user locks the row, too. Users of a proxy have none.
+        let sql = format!(
+            "SELECT disabled FROM account WHERE name = ?{}",
+            transaction.dialect().for_update()
+        );
+        let creator = transaction.row(&sql, binds![&new.created_by]).await?;
+        let is_suspended = creator.map_or(Ok(false), |row| row.flag(0))?;
         let sql = "INSERT INTO token (id, hash, label, namespace, scopes, created_by, created_at, expires_at, suspended) \
-                   VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)";
+                   VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)";
         let binds = binds![
             &new.id,
             &new.hash,
@@ -155,6 +163,7 @@ impl Store {
             &new.created_by,
             new.created_at,
             new.expires_at,
+            is_suspended,
         ];
         transaction.execute(sql, binds).await?;
         if let Some((id, ends_at)) = replaced {

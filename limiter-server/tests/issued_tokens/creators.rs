@@ -1,9 +1,10 @@
 //! Tokens whose creator is removed or disabled.
 
+use limiter_server::store::{NewAccount, NewStoredToken, Store};
 use serde_json::{Value, json};
 
 use crate::support::admin::{AdminClient, Credentials, with_sqlite};
-use crate::support::server::wait_until;
+use crate::support::server::{Directory, wait_until};
 use crate::{Issued, TOKENS, WITHIN, anonymous_status, wait_within, with_policy};
 
 /// The removal of a user revokes the user's tokens, each with an entry of the audit, and does not
@@ -90,4 +91,38 @@ fn tokens_of_a_disabled_user_wait_for_confirmation() {
     let suspensions = audit.body.matches("edge: its creator ann was disabled").count();
     assert_eq!(suspensions, 2, "{}", audit.body);
     assert!(audit.body.contains("token.suspend"), "{}", audit.body);
+}
+
+/// A token that is stored after the creator was disabled waits for a confirmation, as all others.
+#[tokio::test]
+async fn token_of_a_user_that_was_disabled_meanwhile_waits_for_confirmation() {
+    let directory = Directory::new();
+    let url = format!("sqlite:{}", directory.path().join("limiter.db").display());
+    let store = Store::open(&url).await.unwrap();
+    for (name, is_admin) in [("root", true), ("ann", false)] {
+        let account = NewAccount {
+            name: name.to_owned(),
+            password: None,
+            is_admin,
+        };
+        store.add_account(&account, "setup", 1).await.unwrap();
+    }
+    let token = |created_by: &str| NewStoredToken {
+        id: created_by.to_owned(),
+        hash: format!("hash of {created_by}"),
+        label: "ci".to_owned(),
+        namespace: "default".to_owned(),
+        scopes: "check:*".to_owned(),
+        created_by: created_by.to_owned(),
+        issued_by: created_by.to_owned(),
+        created_at: 3,
+        expires_at: 100,
+    };
+    let disabled = store.change_account("ann", false, true, "root", 2).await;
+    disabled.unwrap();
+    for (creator, is_valid) in [("ann", false), ("root", true), ("of a proxy", true)] {
+        store.add_token(&token(creator), None).await.unwrap();
+        let stored = store.token("default", creator).await.unwrap().unwrap();
+        assert_eq!(stored.is_valid_at(4), is_valid, "{creator}");
+    }
 }
