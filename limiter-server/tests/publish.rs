@@ -214,9 +214,10 @@ async fn restored_database_imports_and_distrusts_its_credentials() {
         is_admin: true,
     };
     setup.store.add_account(&account, "setup", 1).await.unwrap();
+    let root = setup.store.account("root").await.unwrap().unwrap();
     setup
         .store
-        .start_signin("session", "root", 1, i64::MAX)
+        .start_signin("session", &root, 1, i64::MAX)
         .await
         .unwrap();
     let token = NewStoredToken {

@@ -70,7 +70,8 @@ async fn add_credentials(store: &Store) {
         is_admin: true,
     };
     store.add_account(&account, "setup", 1).await.unwrap();
-    store.start_signin("session", "root", 1, i64::MAX).await.unwrap();
+    let root = store.account("root").await.unwrap().unwrap();
+    store.start_signin("session", &root, 1, i64::MAX).await.unwrap();
     let token = NewStoredToken {
         id: "t".to_owned(),
         hash: "hash".to_owned(),

@@ -24,7 +24,7 @@ pub use crate::admin::auth::origin::require_same_origin;
 use crate::admin::auth::password::PasswordError;
 use crate::admin::permissions::{Actor, Role};
 use crate::secret::{self, Secret};
-use crate::store::{GrantedRole, NewAccount, StoreError, StoredToken, micros, now_micros};
+use crate::store::{Account, GrantedRole, NewAccount, StoreError, StoredToken, micros, now_micros};
 
 /// The lifetime of a session.
 const SESSION: Duration = Duration::from_secs(12 * 3_600);
@@ -107,13 +107,14 @@ impl Admin {
         let account = self.store().account(user).await?;
         let account = account.filter(|account| !account.is_disabled);
         let hash = account.as_ref().and_then(|account| account.password.clone());
-        if !self.passwords().verify(password, hash).await? {
+        let is_verified = self.passwords().verify(password, hash).await?;
+        let Some(account) = account.filter(|_| is_verified) else {
             // The name is untrusted, and may be a password that was typed into the wrong field.
             tracing::warn!(?address, "sign-in failed: unknown name or wrong password");
             return Err(AuthError::Unauthenticated);
-        }
+        };
         self.signin_limits().remember(user, address);
-        self.start_session(user).await
+        self.start_session(&account).await
     }
 
     /// Creates the first administrator by the link of the first run, and signs it in.
@@ -142,18 +143,23 @@ impl Admin {
             Err(StoreError::NotFound) => return Err(AuthError::Unauthenticated),
             result => result?,
         }
-        self.start_session(user).await
+        let account = self.store().account(user).await?;
+        self.start_session(&account.ok_or(AuthError::Unauthenticated)?)
+            .await
     }
 
-    async fn start_session(&self, user: &str) -> Result<StartedSession, AuthError> {
+    async fn start_session(&self, account: &Account) -> Result<StartedSession, AuthError> {
         let (secret, now) = (Secret::generate(""), now_micros());
         let expires_at = now.saturating_add(micros(SESSION));
-        self.store()
-            .start_signin(&secret.hash(), user, now, expires_at)
-            .await?;
+        let hash = secret.hash();
+        let started = self.store().start_signin(&hash, account, now, expires_at);
+        match started.await {
+            Err(StoreError::NotFound) => return Err(AuthError::Unauthenticated),
+            result => result?,
+        }
         Ok(StartedSession {
             secret,
-            user: user.to_owned(),
+            user: account.name.clone(),
         })
     }
 

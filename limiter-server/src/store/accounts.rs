@@ -1,6 +1,7 @@
 //! Users, their sessions, and the link of the first run. Sessions and links are stored as hashes.
 //!
-//! Invariants: one enabled administrator remains, under a lock of the administrators; a changed
+//! Invariants: a session starts with the password that its user has then; one enabled administrator
+//! remains, under a lock of the administrators; a changed
 //! password and a disabled or removed user end the sessions of the user; the tokens that a disabled
 //! user created wait for a confirmation; a removed user has no grants and no valid tokens; a link
 //! of the first run works once, and only without users.
@@ -190,19 +191,33 @@ impl Store {
         transaction.commit().await
     }
 
-    /// Starts a session, also on the schema of a newer program: readers sign in.
+    /// Starts a session of a user whose password was verified, also on the schema of a newer
+    /// program: readers sign in.
     ///
     /// # Errors
     ///
-    /// [`StoreError`] when the database does not answer.
+    /// [`StoreError::NotFound`] when the user was disabled or removed meanwhile, or has another
+    /// password.
     pub async fn start_signin(
         &self,
         hash: &str,
-        account: &str,
+        verified: &Account,
         at: i64,
         expires_at: i64,
     ) -> Result<(), StoreError> {
+        let account = verified.name.as_str();
         let mut transaction = self.pool.begin().await?;
+        // The changes that end sessions lock the user first, too.
+        let sql = format!(
+            "SELECT {COLUMNS} FROM account WHERE name = ?{}",
+            transaction.dialect().for_update()
+        );
+        let current = transaction.row(&sql, binds![account]).await?;
+        let current = current.as_ref().map(Account::read).transpose()?;
+        let current = current.ok_or(StoreError::NotFound)?;
+        if current.is_disabled || current.password != verified.password {
+            return Err(StoreError::NotFound);
+        }
         transaction
             .execute("DELETE FROM signin WHERE expires_at <= ?", binds![at])
             .await?;

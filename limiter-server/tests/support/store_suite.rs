@@ -357,8 +357,9 @@ async fn users_sessions_and_setup(store: Store, _: &str) {
     let again = store.add_account(&account("root", false), "root", 1).await;
     assert!(matches!(again, Err(StoreError::Exists)), "{again:?}");
 
+    let root = store.account("root").await.expect("read").expect("a user");
     store
-        .start_signin("session", "root", 10, 20)
+        .start_signin("session", &root, 10, 20)
         .await
         .expect("started");
     let session = store
@@ -373,12 +374,25 @@ async fn users_sessions_and_setup(store: Store, _: &str) {
         .await
         .expect("set");
     assert!(store.signin("session", 11).await.expect("read").is_none());
+    // The password of the verified user has changed meanwhile.
+    let late = store.start_signin("session", &root, 10, 20).await;
+    assert!(matches!(late, Err(StoreError::NotFound)), "{late:?}");
+    let root = store.account("root").await.expect("read").expect("a user");
     store
-        .start_signin("session", "root", 10, 20)
+        .start_signin("session", &root, 10, 20)
         .await
         .expect("started");
     store.end_signin("session").await.expect("ended");
     assert!(store.signin("session", 11).await.expect("read").is_none());
+    store
+        .add_account(&account("ann", false), "root", 12)
+        .await
+        .expect("added");
+    let ann = store.account("ann").await.expect("read").expect("a user");
+    let disabled = store.change_account("ann", false, true, "root", 13).await;
+    disabled.expect("disabled");
+    let late = store.start_signin("of ann", &ann, 14, 20).await;
+    assert!(matches!(late, Err(StoreError::NotFound)), "{late:?}");
 }
 
 async fn last_admin_remains(store: Store, _: &str) {
