@@ -142,6 +142,62 @@ fn invalid_overlays_are_rejected() {
     }
 }
 
+/// A text has times until the year 9999: nanoseconds in place of microseconds are beyond them, and
+/// the stored text of all suspensions and blocks must stay readable.
+#[test]
+fn overlays_that_no_text_can_contain_are_rejected() {
+    let (_server, root) = with_policy();
+    let late = 253_402_300_800_000_000_i64;
+    for (path, body) in [
+        (
+            SUSPENSIONS,
+            json!({ "scope": "policy:search", "enforcement": "off", "from": late, "until": late + 1 }),
+        ),
+        (BLOCKS, json!({ "key": "eve", "until": late })),
+    ] {
+        let answer = root.send("POST", path, &[], &body);
+        assert!(
+            answer.status == 422 && answer.body.contains("year 9999"),
+            "{}: {}",
+            answer.status,
+            answer.body
+        );
+    }
+    let reason = "x".repeat(1_900_000);
+    let mut statuses = Vec::new();
+    for key in ["a", "b", "c"] {
+        let body = json!({ "key": key, "reason": reason });
+        statuses.push(root.send("POST", BLOCKS, &[], &body).status);
+    }
+    assert_eq!(statuses, [200, 200, 422]);
+    let body = json!({ "scope": "policy:search", "enforcement": "off", "for_seconds": 60 });
+    let suspended = root.send("POST", SUSPENSIONS, &[], &body);
+    assert_eq!(suspended.status, 200, "{}", suspended.body);
+}
+
+/// A change of the end and the end itself at one time: a suspension that has ended stays ended.
+#[test]
+fn extension_does_not_bring_an_ended_suspension_back() {
+    let (_server, root) = with_policy();
+    for round in 0..40 {
+        let body = json!({ "scope": "policy:search", "enforcement": "off", "for_seconds": 600 });
+        let created = root.send("POST", SUSPENSIONS, &[], &body).json();
+        let path = format!("{SUSPENSIONS}/{}", created["id"].as_str().unwrap());
+        let statuses = std::thread::scope(|scope| {
+            let extension = || {
+                root.send("PUT", &path, &[], &json!({ "for_seconds": 900 }))
+                    .status
+            };
+            let extended = [scope.spawn(extension), scope.spawn(extension)];
+            let ended = root.send("DELETE", &path, &[], &Value::Null).status;
+            (ended, extended.map(|of| of.join().unwrap()))
+        });
+        assert_eq!(statuses.0, 204);
+        let listed = root.get(SUSPENSIONS).json();
+        assert_eq!(listed["suspensions"], json!([]), "round {round}: {statuses:?}");
+    }
+}
+
 /// Only an administrator suspends all policies, an editor blocks in its app.
 #[test]
 fn roles_limit_the_scope_of_overlays() {

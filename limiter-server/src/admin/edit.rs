@@ -15,7 +15,7 @@ mod overlays;
 mod policy_check;
 mod rules;
 
-use limiter_core::Inheritance;
+use limiter_core::{ConfigError, Inheritance};
 
 pub use crate::admin::edit::batch::{BatchEdit, BatchFailure, RulesEdit, save_batch};
 pub(in crate::admin) use crate::admin::edit::consistency::{ChangedTexts, require_consistent};
@@ -90,6 +90,12 @@ impl From<StoreError> for EditError {
             StoreError::NotFound => Self::Hidden,
             error => Self::Store(error),
         }
+    }
+}
+
+impl From<ConfigError> for EditError {
+    fn from(error: ConfigError) -> Self {
+        Self::Invalid(error.to_string())
     }
 }
 

@@ -8,6 +8,7 @@ mod history;
 mod suspensions;
 
 use std::future::Future;
+use std::sync::{Mutex, PoisonError};
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -25,12 +26,14 @@ use crate::admin::api::other_fields::NoOtherFields;
 pub(super) use crate::admin::api::overlays::blocks::{BlockBody, BlockQuery, block, blocks};
 pub(super) use crate::admin::api::overlays::suspensions::{SuspensionBody, suspend, suspensions};
 use crate::admin::api::problem::AdminProblem;
-use crate::admin::edit::{overlays, save_overlays};
+use crate::admin::edit::{EditError, overlays, save_overlays};
 use crate::publish::timestamp;
 use crate::store::{Origin, now_micros};
 
 /// The digits of an identity.
 const ID_DIGITS: usize = 16;
+/// The time after the last one that a text can contain, the end of the year 9999.
+const AFTER_LAST: i64 = 253_402_300_800_000_000;
 
 /// The end: a time in microseconds, or a duration from now.
 #[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
@@ -56,9 +59,12 @@ impl End {
                 ));
             }
         };
-        match until > now_micros() {
-            true => Ok(Some(timestamp(until))),
-            false => Err(unprocessable("the end is not in the future")),
+        match until {
+            until if until <= now_micros() => Err(unprocessable("the end is not in the future")),
+            AFTER_LAST.. => Err(unprocessable(format!(
+                "`until` is {until}, expected microseconds since 1970 of a time until the year 9999"
+            ))),
+            until => Ok(Some(timestamp(until))),
         }
     }
 
@@ -155,14 +161,19 @@ async fn put<T: Overlay>(
     overlay: &T,
     reason: &str,
 ) -> Result<Json<Value>, AdminProblem> {
-    let change = |registry: &PolicyRegistry| overlay.put_into(registry);
+    let change = |registry: &PolicyRegistry| Ok(overlay.put_into(registry)?);
     let revision = save(admin, caller, namespace, reason, change).await?;
+    Ok(saved(overlay, revision))
+}
+
+/// A saved overlay with its revision.
+fn saved<T: Overlay>(overlay: &T, revision: i64) -> Json<Value> {
     let mut object = shown(overlay, timestamp(now_micros()));
     if let Value::Object(fields) = &mut object {
         fields.insert("revision".to_owned(), json!(revision));
         fields.insert("state".to_owned(), json!("pending"));
     }
-    Ok(Json(object))
+    Json(object)
 }
 
 async fn save(
@@ -170,7 +181,7 @@ async fn save(
     caller: &AdminCaller,
     namespace: &str,
     reason: &str,
-    change: impl Fn(&PolicyRegistry) -> Result<(), limiter_core::ConfigError>,
+    change: impl Fn(&PolicyRegistry) -> Result<(), EditError>,
 ) -> Result<i64, AdminProblem> {
     let revision = save_overlays(
         admin.store(),
@@ -203,13 +214,18 @@ async fn find<T: Overlay>(
 ) -> Result<T, AdminProblem> {
     caller.require_namespace(admin, namespace)?;
     let (registry, _) = overlays(admin.store(), namespace).await?;
-    let found = T::all(&registry).into_iter().find(|of| id(of) == wanted);
-    let found = found.ok_or_else(AdminProblem::not_found)?;
+    let found: T = find_in(&registry, wanted)?;
     found.require_change(admin, caller, namespace).await?;
     Ok(found)
 }
 
-/// Changes the end of an overlay.
+fn find_in<T: Overlay>(registry: &PolicyRegistry, wanted: &str) -> Result<T, EditError> {
+    let found = T::all(registry).into_iter().find(|of| id(of) == wanted);
+    found.ok_or(EditError::Hidden)
+}
+
+/// Changes the end of an overlay. Its other values are those at the time of the save, and one that
+/// was ended meanwhile stays ended.
 pub(super) async fn extend<T: Overlay>(
     State(admin): State<Admin>,
     caller: AdminCaller,
@@ -217,10 +233,19 @@ pub(super) async fn extend<T: Overlay>(
     JsonBody(body): JsonBody<EndBody>,
 ) -> Result<Json<Value>, AdminProblem> {
     let found: T = find(&admin, &caller, &namespace, &id).await?;
-    let extended = found.ending_at(body.end.required()?);
+    let end = body.end.required()?;
     let action = format!("extend the {} of", T::NOUN);
-    let reason = summary(&action, &extended.object(), None);
-    put(&admin, &caller, &namespace, &extended, &reason).await
+    let reason = summary(&action, &found.object(), None);
+    let extended = Mutex::new(found);
+    let change = |registry: &PolicyRegistry| {
+        let changed = find_in::<T>(registry, &id)?.ending_at(end);
+        changed.put_into(registry)?;
+        *extended.lock().unwrap_or_else(PoisonError::into_inner) = changed;
+        Ok(())
+    };
+    let revision = save(&admin, &caller, &namespace, &reason, change).await?;
+    let extended = extended.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok(saved(&extended, revision))
 }
 
 /// Ends an overlay.

@@ -87,7 +87,7 @@ pub async fn save_batch(store: &Store, actor: &Actor, batch: BatchEdit) -> Resul
             .documents
             .iter()
             .find(|of| of.kind == DocumentKind::Overlays);
-        let add = |registry: &PolicyRegistry| overlay_text::add(added, registry, timestamp(at));
+        let add = |registry: &PolicyRegistry| Ok(overlay_text::add(added, registry, timestamp(at))?);
         let request = changed_overlays(&batch.namespace, current, at, add);
         request.map_err(|error| (OVERLAYS, error))
     });

@@ -38,7 +38,7 @@ pub async fn save_overlays(
     (author, origin): (&str, Origin),
     namespace: &str,
     reason: &str,
-    change: impl Fn(&PolicyRegistry) -> Result<(), ConfigError>,
+    change: impl Fn(&PolicyRegistry) -> Result<(), EditError>,
 ) -> Result<i64, EditError> {
     let mut attempt = 0;
     loop {
@@ -61,12 +61,13 @@ pub async fn save_overlays(
     }
 }
 
-/// The request that saves changed suspensions and blocks.
+/// The request that saves changed suspensions and blocks. A text that cannot be read again would
+/// prevent all further changes and the publication of the namespace, so it is not saved.
 pub(super) fn changed_overlays(
     namespace: &str,
     current: Option<&StoredDocument>,
     at: i64,
-    change: impl Fn(&PolicyRegistry) -> Result<(), ConfigError>,
+    change: impl Fn(&PolicyRegistry) -> Result<(), EditError>,
 ) -> Result<SaveRequest, EditError> {
     let invalid = |error: ConfigError| EditError::Invalid(error.to_string());
     let (registry, expected) = match current {
@@ -74,13 +75,15 @@ pub(super) fn changed_overlays(
         Some(document) => (overlay_text::parse(&document.body)?, document.revision),
     };
     overlay_text::make_room(&registry, timestamp(at)).map_err(invalid)?;
-    change(&registry).map_err(invalid)?;
+    change(&registry)?;
+    let body = overlay_text::of(&registry).map_err(invalid)?;
+    overlay_text::parse(&body)?;
     Ok(SaveRequest {
         namespace: namespace.to_owned(),
         kind: DocumentKind::Overlays,
         name: OVERLAYS.to_owned(),
         expected,
-        body: overlay_text::of(&registry).map_err(invalid)?,
+        body,
         is_deletion: false,
         apps: None,
         note: None,
