@@ -39,13 +39,16 @@ impl PolicyText {
     ///
     /// [`TextError`] with all errors of the text.
     pub fn parse(name: &str, text: &str) -> Result<Self, TextError> {
-        if text.len() > MAX_TEXT_BYTES {
-            let reason = format!(
-                "the text has {} bytes, expected at most {MAX_TEXT_BYTES}",
-                text.len()
-            );
-            return Err(TextError::Unsuitable(reason));
-        }
+        Self::require_length(text)?;
+        Self::parse_stored(name, text)
+    }
+
+    /// As [`parse`](Self::parse), for a text of any length: an import can have stored a longer one.
+    ///
+    /// # Errors
+    ///
+    /// [`TextError`] with all errors of the text.
+    pub fn parse_stored(name: &str, text: &str) -> Result<Self, TextError> {
         let registry = PolicyRegistry::from_toml(text).map_err(TextError::Registry)?;
         let names = registry.names();
         if names.as_slice() != [name] {
@@ -61,6 +64,21 @@ impl PolicyText {
             return Err(TextError::Unsuitable(reason));
         }
         Self::of(&registry, name).ok_or_else(|| TextError::Unsuitable("the text has no policy".to_owned()))
+    }
+
+    /// Fails for a text that is longer than a stored one.
+    ///
+    /// # Errors
+    ///
+    /// [`TextError::Unsuitable`] with the length.
+    pub fn require_length(text: &str) -> Result<(), TextError> {
+        match text.len() > MAX_TEXT_BYTES {
+            false => Ok(()),
+            true => Err(TextError::Unsuitable(format!(
+                "the text has {} bytes, expected at most {MAX_TEXT_BYTES}",
+                text.len()
+            ))),
+        }
     }
 
     /// The policy of a name in a registry.

@@ -136,6 +136,23 @@ async fn emptied_redis_receives_the_head_again_with_an_alert() {
     assert_eq!(alerts[0].kind, "registry_went_back");
 }
 
+/// The registry has no largest size of one policy, so an import can store a text that is longer
+/// than those that users save.
+#[tokio::test]
+async fn long_text_of_another_program_is_published_again() {
+    let setup = Setup::new().await;
+    let long = format!("{}note = '{}'\n", text("long", 5), "n".repeat(1 << 20));
+    let registry = PolicyRegistry::from_toml(&long).unwrap();
+    setup
+        .change_outside(|draft| draft.set((*registry.get("long").unwrap()).clone()))
+        .await;
+    setup.publish().await;
+    assert_eq!(setup.document("long").await.state, DocumentState::Published);
+    setup.redis.command(&["DEL", "prod|book"]);
+    setup.publish().await;
+    assert_eq!(setup.in_force("long").await, Some(5));
+}
+
 #[tokio::test]
 async fn older_registry_is_replaced_by_the_head_with_an_alert() {
     let setup = Setup::new().await;

@@ -89,7 +89,7 @@ pub(super) fn known_contents(
 fn content(document: &StoredDocument, body: &str, now: i64) -> Option<String> {
     match document.kind {
         DocumentKind::Policy => {
-            let text = PolicyText::parse(&document.name, body).ok()?;
+            let text = PolicyText::parse_stored(&document.name, body).ok()?;
             (!has_ended(&text, now)).then(|| text.content())
         }
         DocumentKind::Rules => {

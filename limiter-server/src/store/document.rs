@@ -181,7 +181,7 @@ impl StoredDocument {
     ///
     /// [`TextError`] for rules, and for a text of a newer program.
     pub fn policy(&self) -> Result<PolicyText, TextError> {
-        PolicyText::parse(&self.name, &self.body)
+        PolicyText::parse_stored(&self.name, &self.body)
     }
 }
 

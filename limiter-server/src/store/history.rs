@@ -50,7 +50,7 @@ impl StoredRevision {
     /// program cannot read.
     #[must_use]
     pub fn apps(&self) -> Option<Option<Vec<String>>> {
-        let text = PolicyText::parse(&self.name, &self.body).ok()?;
+        let text = PolicyText::parse_stored(&self.name, &self.body).ok()?;
         Some(text.apps())
     }
 }

@@ -26,3 +26,24 @@ fn author_of_a_change_by_a_token_has_at_most_255_bytes() {
     let found = root.get("/namespaces/default/policies/search").json();
     assert_eq!(found["created_by"].as_str().map(str::len), Some(255), "{found}");
 }
+
+/// The server adds authors and times to a text. A stored text of more than 1 MiB could not be read
+/// again, and would stop the publication of the namespace.
+#[test]
+fn text_that_is_too_long_with_its_author_is_rejected() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    let with_note = |length: usize| {
+        let text = policy_of_all("search", 5);
+        format!("{text}note = '{}'\n", "n".repeat(length - text.len() - 10))
+    };
+    let saved = root.put_policy("search", 0, &with_note(1 << 20));
+    assert!(
+        saved.status == 422 && saved.body.contains("expected at most 1048576"),
+        "{}: {}",
+        saved.status,
+        saved.body
+    );
+    let saved = root.put_policy("search", 0, &with_note((1 << 20) - 400));
+    assert_eq!(saved.status, 200, "{}", saved.body);
+}

@@ -112,6 +112,11 @@ impl SavedState {
             metadata = metadata.with_note(note);
         }
         let text = text.with_metadata(metadata);
+        // The written form, with authors and times, is longer than the given text.
+        let body = text.to_toml();
+        if !is_deletion {
+            PolicyText::require_length(&body)?;
+        }
         require_without_nul("name", Some(&edit.name))?;
         require_without_nul("note", note.as_deref())?;
         let managed_by = match current {
@@ -125,7 +130,7 @@ impl SavedState {
                 kind: DocumentKind::Policy,
                 name: edit.name,
                 expected: edit.expected,
-                body: text.to_toml(),
+                body,
                 is_deletion,
                 apps: text.apps(),
                 note,
