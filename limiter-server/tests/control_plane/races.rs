@@ -1,11 +1,79 @@
-//! Races between nodes, made deterministic by a lock in PostgreSQL.
+//! Races between nodes, some of them made deterministic by a lock in PostgreSQL, and between users.
 
 use limiter_server::store::{DocumentKind, Store};
-use limiter_testing::RedisServer;
+use limiter_testing::{Proxy, RedisServer};
+use serde_json::{Value, json};
 use sqlx::{Connection as _, Executor as _, PgConnection, Row as _};
 
+use crate::support::admin::{AdminClient, policy_of_all, with_database};
 use crate::support::databases::Database;
+use crate::support::server::{Directory, wait_until};
 use crate::{bucket, in_force, publisher_of, registry_of, save};
+
+/// The rules name a policy that another user deletes at the time of the save: each change fits to
+/// the saved documents, and both together do not.
+#[test]
+fn rule_and_deletion_of_its_policy_are_not_both_saved() {
+    let database = Database::postgres();
+    let server = with_database(Directory::new(), &database.create("together"), &[]);
+    let root = AdminClient::set_up(&server);
+    let rules = "/namespaces/default/rules";
+    for round in 0..40_i64 {
+        let name = format!("p{round}");
+        let saved = root.put_policy(&name, 0, &policy_of_all(&name, 5));
+        assert_eq!(saved.status, 200, "{}", saved.body);
+        let (revision, tag) = (root.get(rules).json()["revision"].as_i64().unwrap(), "if-match");
+        let revision = revision.to_string();
+        let statuses = std::thread::scope(|scope| {
+            let path = format!("/namespaces/default/policies/{name}");
+            let root = &root;
+            let deleted = scope.spawn(move || root.send("DELETE", &path, &[(tag, "1")], &Value::Null).status);
+            let rule = format!("[[rule]]\nmatch = ['customer']\npolicy = '{name}'\n");
+            let ruled = root.send("PUT", rules, &[(tag, &revision)], &json!({ "toml": rule }));
+            [deleted.join().unwrap(), ruled.status]
+        });
+        assert!(
+            matches!(statuses, [200, 422] | [422, 200]),
+            "round {round}: {statuses:?}"
+        );
+    }
+}
+
+/// A policy of the other kind replaces a deleted one only when the deletion is in force: no
+/// registry accepts the change otherwise, and all publications of the namespace would fail.
+#[test]
+fn kind_of_a_deleted_policy_changes_after_the_publication_of_the_deletion() {
+    let redis = RedisServer::start();
+    let (proxy, directory) = (Proxy::start(redis.port()), Directory::new());
+    let url = format!("sqlite:{}", directory.path().join("limiter.db").display());
+    let server = with_database(directory, &url, &["--redis", &proxy.url()]);
+    let root = AdminClient::set_up(&server);
+    let path = "/namespaces/default/policies/jobs";
+    assert_eq!(root.put_policy("jobs", 0, &policy_of_all("jobs", 5)).status, 200);
+    let state = || root.get(path).json()["state"].clone();
+    wait_until(|| state() == "published", || server.log());
+    proxy.refuse(true);
+    proxy.drop_connections();
+    assert_eq!(
+        root.send("DELETE", path, &[("if-match", "1")], &Value::Null)
+            .status,
+        200
+    );
+    let concurrency = "[policy.jobs]\nalgorithm = 'concurrency'\nmax = 3\n";
+    let early = root.put_policy("jobs", 0, concurrency);
+    assert!(
+        early.status == 422 && early.body.contains("not in force yet"),
+        "{}: {}",
+        early.status,
+        early.body
+    );
+    proxy.refuse(false);
+    wait_until(
+        || root.put_policy("jobs", 0, concurrency).status == 200,
+        || server.log(),
+    );
+    wait_until(|| state() == "published", || server.log());
+}
 
 /// A node reads the registry, another node publishes and confirms, and then the first node reads
 /// the confirmation, which is newer than its registry.

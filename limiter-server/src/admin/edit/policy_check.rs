@@ -93,6 +93,7 @@ impl SavedState {
             (None, Some(before)) if current.is_some() => (before.tombstone(now), true),
             (None, _) => return Err(EditError::Hidden),
         };
+        require_published_deletion(found, before.as_ref(), &text)?;
         let author_name = &actor.name;
         let mut metadata = PolicyMetadata::new()
             .with_updated_by(author_name)
@@ -221,6 +222,25 @@ pub(super) fn is_visible(actor: &Actor, document: &StoredDocument) -> bool {
         apps: document.apps.as_deref(),
     };
     may(actor, AdminAction::Read, object) == Permission::Allowed
+}
+
+/// Fails if a policy of the other kind, rate or concurrency, replaces a deleted one that is still
+/// in force: no registry accepts the change without the deletion, so its publication would fail.
+fn require_published_deletion(
+    found: Option<&StoredDocument>,
+    before: Option<&PolicyText>,
+    new: &PolicyText,
+) -> Result<(), EditError> {
+    let is_pending = found.is_some_and(|of| of.is_deleted && of.published < of.revision);
+    let is_concurrency = |text: &PolicyText| text.entry().policy().algorithm_name() == "concurrency";
+    match before.is_some_and(|before| is_pending && is_concurrency(before) != is_concurrency(new)) {
+        false => Ok(()),
+        true => Err(EditError::Invalid(
+            "the deletion of the earlier policy of this name, which limits rates or concurrency in place of the \
+             other, is not in force yet: try again when it is published"
+                .to_owned(),
+        )),
+    }
 }
 
 /// Fails for a text that PostgreSQL cannot store. TOML has an escape for NUL.
