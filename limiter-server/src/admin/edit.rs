@@ -18,13 +18,16 @@ mod rules;
 use limiter_core::{ConfigError, Inheritance};
 
 pub use crate::admin::edit::batch::{BatchEdit, BatchFailure, RulesEdit, save_batch};
+use crate::admin::edit::consistency::require_still_consistent;
 pub(in crate::admin) use crate::admin::edit::consistency::{ChangedTexts, require_consistent};
 pub use crate::admin::edit::overlays::{overlays, save_overlays};
 use crate::admin::edit::policy_check::{CheckedEdit, check, is_visible};
 pub use crate::admin::edit::rules::save_rules;
 use crate::admin::permissions::Actor;
 use crate::policy_text::TextError;
-use crate::store::{NewProposal, Origin, Store, StoreError, StoredProposal};
+use crate::store::{
+    Author, NewProposal, Origin, SaveRequest, Store, StoreError, StoredDocument, StoredProposal,
+};
 
 /// The owner of policies that users edit by the API and the pages.
 pub const MANAGED_BY_UI: &str = "ui";
@@ -88,6 +91,7 @@ impl From<StoreError> for EditError {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::NotFound => Self::Hidden,
+            StoreError::Inconsistent(reason) => Self::Invalid(reason),
             error => Self::Store(error),
         }
     }
@@ -112,19 +116,23 @@ impl From<TextError> for EditError {
 /// [`EditError`] when the caller may not, or the text or the revision does not fit.
 pub async fn save_policy(store: &Store, actor: &Actor, edit: PolicyEdit) -> Result<EditOutcome, EditError> {
     let checked = check(store, actor, edit).await?;
+    let (checked, documents) = checked;
+    let changes = ChangedTexts {
+        policies: vec![&checked.text],
+        ..ChangedTexts::default()
+    };
     let CheckedEdit {
         request,
         author,
         exceeded,
         ..
-    } = checked;
-    let Some(exceeded) = exceeded else {
-        let saved = store.save(&request, &author).await;
+    } = &checked;
+    let Some(exceeded) = exceeded.clone() else {
+        let saved = save_one(store, (request, author), (&documents, &changes)).await;
         let saved = saved.map_err(|error| without_hidden(actor, error))?;
-        return Ok(EditOutcome::Saved {
-            revision: saved.revision,
-        });
+        return Ok(EditOutcome::Saved { revision: saved });
     };
+    let request = request.clone();
     let proposal = NewProposal {
         namespace: request.namespace,
         name: request.name,
@@ -132,7 +140,7 @@ pub async fn save_policy(store: &Store, actor: &Actor, edit: PolicyEdit) -> Resu
         body: request.body,
         apps: request.apps,
     };
-    let id = store.propose(&proposal, &author).await?;
+    let id = store.propose(&proposal, author).await?;
     Ok(EditOutcome::Proposed { id, exceeded })
 }
 
@@ -158,15 +166,38 @@ pub async fn approve(
         managed_by: MANAGED_BY_UI.to_owned(),
         takes_over: false,
     };
-    let checked = check(store, actor, edit).await?;
+    let (checked, documents) = check(store, actor, edit).await?;
     if checked.exceeded.is_some() {
         return Err(EditError::Forbidden("an owner approves proposals".to_owned()));
     }
+    let changes = ChangedTexts {
+        policies: vec![&checked.text],
+        ..ChangedTexts::default()
+    };
+    let is_consistent = |now: &[StoredDocument]| require_still_consistent(&documents, now, &changes);
     let saved = store
-        .approve(&proposal.id, &checked.request, &checked.author)
+        .approve(&proposal.id, &checked.request, &checked.author, is_consistent)
         .await;
     let saved = saved.map_err(|error| without_hidden(actor, error))?;
     Ok(saved.revision)
+}
+
+/// Saves a document if it still fits to the others in the transaction. `documents` are those with
+/// which the changes were compared before.
+async fn save_one(
+    store: &Store,
+    (request, author): (&SaveRequest, &Author),
+    (documents, changes): (&[StoredDocument], &ChangedTexts<'_>),
+) -> Result<i64, StoreError> {
+    let is_consistent = |now: &[StoredDocument]| require_still_consistent(documents, now, changes);
+    let requests = std::slice::from_ref(request);
+    match store.save_checked(requests, author, &is_consistent).await {
+        Ok(saved) => saved.first().map(|of| of.revision).ok_or(StoreError::NotFound),
+        Err(failures) => {
+            let failure = failures.into_iter().next();
+            Err(failure.map_or(StoreError::NotFound, |of| of.error))
+        }
+    }
 }
 
 /// A conflict without the current version, if the actor may not read it: that of a deleted policy

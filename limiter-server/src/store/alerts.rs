@@ -100,12 +100,8 @@ pub(super) async fn raise(
     (kind, detail): (&str, &str),
     at: i64,
 ) -> Result<(), StoreError> {
-    // Several nodes find a condition at once. The version is a row that every database has.
-    let sql = format!(
-        "SELECT version FROM schema_version{}",
-        transaction.dialect().for_update()
-    );
-    transaction.rows(&sql, Vec::new()).await?;
+    // Several nodes find a condition at once.
+    lock(transaction).await?;
     let sql = "SELECT id FROM alert WHERE namespace = ? AND kind = ? AND detail = ? AND cleared_at IS NULL";
     let found = transaction.row(sql, binds![namespace, kind, detail]).await?;
     if found.is_none() {
@@ -116,6 +112,16 @@ pub(super) async fn raise(
             .await?;
     }
     Ok(())
+}
+
+/// Excludes other transactions with this lock until the end of the transaction.
+pub(super) async fn lock(transaction: &mut SqlTransaction) -> Result<(), StoreError> {
+    // The version is a row that every database has.
+    let sql = format!(
+        "SELECT version FROM schema_version{}",
+        transaction.dialect().for_update()
+    );
+    transaction.rows(&sql, Vec::new()).await.map(|_| ())
 }
 
 fn read_alert(row: &SqlRow) -> Result<Alert, StoreError> {

@@ -41,6 +41,8 @@ pub enum StoreError {
         /// The current version; `None` if the object does not exist.
         current: Option<Box<StoredDocument>>,
     },
+    /// The documents of the namespace would not fit together, for this reason.
+    Inconsistent(String),
     /// An object of this name exists already.
     Exists,
     /// The object does not exist.
@@ -190,6 +192,7 @@ impl fmt::Display for StoreError {
                     "revision {expected} was read, and the current revision is {found}: read it again and repeat the change"
                 )
             }
+            Self::Inconsistent(reason) => f.write_str(reason),
             Self::Exists => f.write_str("an object of this name exists"),
             Self::NotFound => f.write_str("there is no such object"),
             Self::LastAdmin => f.write_str("the last administrator cannot be removed"),

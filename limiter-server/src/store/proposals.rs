@@ -8,9 +8,9 @@
 //! `tests/control_plane/proposals.rs`.
 
 use crate::store::document::{read_apps, write_apps};
-use crate::store::save::save_in;
+use crate::store::save::{lock_namespace, save_in};
 use crate::store::sql::{SqlRow, SqlTransaction, binds};
-use crate::store::{Author, SaveRequest, SavedDocument, Store, StoreError, audit};
+use crate::store::{Author, SaveRequest, SavedDocument, Store, StoreError, StoredDocument, audit};
 
 /// The state of a proposal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,20 +197,23 @@ impl Store {
         Ok(id)
     }
 
-    /// Approves a proposal and saves it in one transaction.
+    /// Approves a proposal and saves it in one transaction, if the documents of the namespace pass
+    /// a check.
     ///
     /// # Errors
     ///
     /// [`StoreError::NotFound`] when the proposal is not open, [`StoreError::Conflict`] when the
-    /// policy has changed since.
+    /// policy has changed since, [`StoreError::Inconsistent`] with the reason of the check.
     pub async fn approve(
         &self,
         id: &str,
         request: &SaveRequest,
         author: &Author,
+        check: impl Fn(&[StoredDocument]) -> Result<(), String> + Send + Sync,
     ) -> Result<SavedDocument, StoreError> {
         self.require_writable()?;
         let mut transaction = self.pool.begin().await?;
+        let before = lock_namespace(&mut transaction, &request.namespace).await?;
         decide(
             &mut transaction,
             (&request.namespace, id),
@@ -219,6 +222,7 @@ impl Store {
         )
         .await?;
         let saved = save_in(&mut transaction, request, author).await?;
+        check(&before).map_err(StoreError::Inconsistent)?;
         transaction.commit().await?;
         Ok(saved)
     }

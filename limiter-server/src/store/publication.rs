@@ -16,7 +16,7 @@ use crate::store::document::{DocumentState, write_apps};
 use crate::store::save::{insert_revision, lock};
 use crate::store::sql::{SqlTransaction, binds};
 use crate::store::{
-    Author, DocumentKind, SaveRequest, Store, StoreError, StoredDocument, audit, restoration,
+    Author, DocumentKind, SaveRequest, Store, StoreError, StoredDocument, alerts, audit, restoration,
 };
 
 /// The position of the publication of a namespace.
@@ -160,6 +160,8 @@ impl Store {
     ) -> Result<bool, StoreError> {
         self.require_writable()?;
         let mut transaction = self.pool.begin().await?;
+        // As a save, the lock before those of documents.
+        alerts::lock(&mut transaction).await?;
         let sql = format!(
             "SELECT registry_revision FROM publication WHERE namespace = ?{}",
             transaction.dialect().for_update()

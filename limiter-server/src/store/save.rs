@@ -1,13 +1,15 @@
 //! Saves documents: one transaction for the documents, their revisions, the audit and the outbox.
 //!
 //! The revision that the author read is compared under a lock of the row, so two concurrent saves
-//! cannot both succeed. Tests: `concurrent_saves_lose_no_update`,
+//! cannot both succeed. A check of the whole namespace runs in the transaction, and transactions
+//! with such a check exclude each other, so two saves that do not fit together cannot both succeed.
+//! Tests: `concurrent_saves_lose_no_update`,
 //! `stale_save_conflicts_with_both_versions` and `documents_are_saved_together_or_not_at_all` in
 //! `tests/support/store_suite.rs`.
 
 use crate::store::document::{COLUMNS, write_apps};
 use crate::store::sql::{SqlTransaction, binds};
-use crate::store::{Author, DocumentKind, DocumentState, Store, StoreError, StoredDocument, audit};
+use crate::store::{Author, DocumentKind, DocumentState, Store, StoreError, StoredDocument, alerts, audit};
 
 /// A new version of a document.
 #[derive(Clone, Debug)]
@@ -53,6 +55,9 @@ pub struct SavedDocument {
     pub revision: i64,
 }
 
+/// A check of the documents of a namespace before a save, under the lock of the save.
+pub(crate) type NamespaceCheck<'a> = &'a (dyn Fn(&[StoredDocument]) -> Result<(), String> + Send + Sync);
+
 /// The version of several that could not be saved. None of them is saved.
 #[derive(Debug)]
 pub struct SaveFailure {
@@ -89,7 +94,22 @@ impl Store {
         author: &Author,
     ) -> Result<Vec<SavedDocument>, Vec<SaveFailure>> {
         let documents: Vec<_> = requests.iter().map(|of| (of, None)).collect();
-        self.save_documents(&documents, author).await
+        self.save_documents(&documents, author, None).await
+    }
+
+    /// As [`save_all`](Self::save_all), if the documents of the namespace pass a check.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`save_all`](Self::save_all), and [`StoreError::Inconsistent`] with the reason.
+    pub(crate) async fn save_checked(
+        &self,
+        requests: &[SaveRequest],
+        author: &Author,
+        check: NamespaceCheck<'_>,
+    ) -> Result<Vec<SavedDocument>, Vec<SaveFailure>> {
+        let documents: Vec<_> = requests.iter().map(|of| (of, None)).collect();
+        self.save_documents(&documents, author, Some(check)).await
     }
 
     /// Saves documents of another program with their authors and times, as
@@ -104,13 +124,14 @@ impl Store {
         author: &Author,
     ) -> Result<Vec<SavedDocument>, Vec<SaveFailure>> {
         let documents: Vec<_> = documents.iter().map(|(of, by)| (of, Some(by))).collect();
-        self.save_documents(&documents, author).await
+        self.save_documents(&documents, author, None).await
     }
 
     async fn save_documents(
         &self,
         documents: &[(&SaveRequest, Option<&Authorship>)],
         author: &Author,
+        check: Option<NamespaceCheck<'_>>,
     ) -> Result<Vec<SavedDocument>, Vec<SaveFailure>> {
         let fail = |error: StoreError| {
             let name = documents
@@ -121,6 +142,11 @@ impl Store {
         };
         self.require_writable().map_err(fail)?;
         let mut transaction = self.pool.begin().await.map_err(fail)?;
+        let namespace = documents.first().map_or("", |(of, _)| of.namespace.as_str());
+        let before = match check {
+            Some(_) => lock_namespace(&mut transaction, namespace).await.map_err(fail)?,
+            None => Vec::new(),
+        };
         let (mut saved, mut conflicts) = (Vec::with_capacity(documents.len()), Vec::new());
         for (request, authorship) in documents {
             let name = request.name.clone();
@@ -151,6 +177,14 @@ impl Store {
         }
         if !conflicts.is_empty() {
             return Err(conflicts);
+        }
+        if let Some(check) = check {
+            check(&before).map_err(|reason| {
+                vec![SaveFailure {
+                    name: namespace.to_owned(),
+                    error: StoreError::Inconsistent(reason),
+                }]
+            })?;
         }
         transaction.commit().await.map_err(fail)?;
         Ok(saved)
@@ -300,6 +334,18 @@ pub(super) async fn insert_revision(
         author.at,
     ];
     transaction.execute(sql, binds).await.map(|_| ())
+}
+
+/// Locks the checks of all saves until the end of the transaction, and reads the documents of a
+/// namespace. A lock of the documents would not exclude new ones.
+pub(super) async fn lock_namespace(
+    transaction: &mut SqlTransaction,
+    namespace: &str,
+) -> Result<Vec<StoredDocument>, StoreError> {
+    alerts::lock(transaction).await?;
+    let sql = format!("SELECT {COLUMNS} FROM document WHERE namespace = ? ORDER BY kind, name");
+    let rows = transaction.rows(&sql, binds![namespace]).await?;
+    rows.iter().map(StoredDocument::read).collect()
 }
 
 /// Reads a document and locks it until the end of the transaction.

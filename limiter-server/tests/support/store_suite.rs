@@ -541,15 +541,22 @@ async fn proposal_is_decided_once(store: Store, _: &str) {
         namespace: "staging".to_owned(),
         ..request.clone()
     };
-    assert!(store.approve(&id, &foreign, &author("bob", 3)).await.is_err());
+    assert!(
+        store
+            .approve(&id, &foreign, &author("bob", 3), |_| Ok(()))
+            .await
+            .is_err()
+    );
     store
-        .approve(&id, &request, &author("bob", 3))
+        .approve(&id, &request, &author("bob", 3), |_| Ok(()))
         .await
         .expect("approved");
     assert_eq!(read(&store, "search").await.body, "proposed");
-    let again = store.approve(&id, &request, &author("bob", 3)).await;
+    let again = store.approve(&id, &request, &author("bob", 3), |_| Ok(())).await;
     assert!(matches!(again, Err(StoreError::NotFound)), "{again:?}");
-    let late = store.approve(&stale, &request, &author("bob", 3)).await;
+    let late = store
+        .approve(&stale, &request, &author("bob", 3), |_| Ok(()))
+        .await;
     assert!(matches!(late, Err(StoreError::Conflict { .. })), "{late:?}");
     assert_eq!(
         store.proposals("prod", &all(true)).await.expect("a list").len(),

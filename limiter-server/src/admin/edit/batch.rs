@@ -6,7 +6,7 @@
 
 use limiter_core::registry::PolicyRegistry;
 
-use crate::admin::edit::consistency::{ChangedTexts, require_consistent};
+use crate::admin::edit::consistency::{ChangedTexts, require_consistent, require_still_consistent};
 use crate::admin::edit::overlays::changed_overlays;
 use crate::admin::edit::policy_check::SavedState;
 use crate::admin::edit::rules::check_rules;
@@ -14,7 +14,7 @@ use crate::admin::edit::{EditError, PolicyEdit};
 use crate::admin::permissions::Actor;
 use crate::overlay_text;
 use crate::publish::timestamp;
-use crate::store::{Author, DocumentKind, OVERLAYS, Origin, RULES, Store, now_micros};
+use crate::store::{Author, DocumentKind, OVERLAYS, Origin, RULES, Store, StoredDocument, now_micros};
 
 /// Changes that are saved together.
 #[derive(Debug)]
@@ -122,13 +122,14 @@ pub async fn save_batch(store: &Store, actor: &Actor, batch: BatchEdit) -> Resul
         reason: batch.reason,
         at,
     };
-    let mut requests: Vec<_> = checked.into_iter().map(|edit| edit.request).collect();
-    requests.extend(others);
+    let mut requests: Vec<_> = checked.iter().map(|edit| edit.request.clone()).collect();
+    requests.extend(others.iter().cloned());
+    let is_consistent = |now: &[StoredDocument]| require_still_consistent(&saved.documents, now, &changes);
     let failed = |(name, error): (String, _)| BatchFailure {
         name,
         error: EditError::from(error),
     };
-    match store.save_all(&requests, &author).await {
+    match store.save_checked(&requests, &author, &is_consistent).await {
         Ok(saved) => Ok(saved.len()),
         Err(failures) => Err(failures
             .into_iter()

@@ -18,6 +18,22 @@ pub(in crate::admin) struct ChangedTexts<'a> {
     pub(in crate::admin) overlays: Option<&'a str>,
 }
 
+/// Repeats [`require_consistent`] in the transaction of a save, if documents have changed since.
+pub(super) fn require_still_consistent(
+    before: &[StoredDocument],
+    now: &[StoredDocument],
+    changes: &ChangedTexts<'_>,
+) -> Result<(), String> {
+    match before == now {
+        true => Ok(()),
+        false => require_consistent(now, changes).map_err(|error| match error {
+            EditError::Invalid(reason) | EditError::Forbidden(reason) | EditError::Managed(reason) => reason,
+            EditError::Store(error) => error.to_string(),
+            EditError::Hidden => "there is no such document".to_owned(),
+        }),
+    }
+}
+
 /// Checks the registry that results from a change: a rule cannot name a deleted or a concurrency
 /// policy, and the whole text has a largest size.
 pub(in crate::admin) fn require_consistent(

@@ -32,8 +32,12 @@ pub(super) struct CheckedEdit {
     pub(super) text: PolicyText,
 }
 
-/// Checks one change.
-pub(super) async fn check(store: &Store, actor: &Actor, edit: PolicyEdit) -> Result<CheckedEdit, EditError> {
+/// Checks one change. Also returns the documents with which it was compared.
+pub(super) async fn check(
+    store: &Store,
+    actor: &Actor,
+    edit: PolicyEdit,
+) -> Result<(CheckedEdit, Vec<StoredDocument>), EditError> {
     let saved = SavedState::read(store, &edit.namespace).await?;
     let checked = saved.check(actor, edit, now_micros())?;
     let changes = ChangedTexts {
@@ -41,7 +45,7 @@ pub(super) async fn check(store: &Store, actor: &Actor, edit: PolicyEdit) -> Res
         ..ChangedTexts::default()
     };
     require_consistent(&saved.documents, &changes)?;
-    Ok(checked)
+    Ok((checked, saved.documents))
 }
 
 /// The documents and apps of a namespace, as they were before a change.

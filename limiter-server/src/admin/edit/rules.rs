@@ -1,7 +1,7 @@
 //! Changes of rules.
 
 use crate::admin::edit::consistency::{ChangedTexts, require_consistent};
-use crate::admin::edit::{EditError, MANAGED_BY_UI};
+use crate::admin::edit::{EditError, MANAGED_BY_UI, save_one};
 use crate::admin::permissions::{Actor, AdminAction, Object, Permission, may};
 use crate::policy_text::{parse_rules, rules_to_toml};
 use crate::store::{Author, DocumentKind, Origin, RULES, SaveRequest, Store, now_micros};
@@ -33,7 +33,7 @@ pub async fn save_rules(
         reason,
         at: now_micros(),
     };
-    Ok(store.save(&request, &author).await?.revision)
+    Ok(save_one(store, (&request, &author), (&documents, &changes)).await?)
 }
 
 /// The request that saves rules, if the caller may.
