@@ -15,6 +15,7 @@ mod keys;
 mod line;
 mod logfmt;
 mod merge;
+mod outcome;
 mod policies;
 mod problems;
 pub mod report;

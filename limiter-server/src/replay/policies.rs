@@ -5,20 +5,17 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
-use std::future::IntoFuture;
 use std::hash::{Hash, Hasher};
 use std::path::Path;
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use limiter_core::registry::OnUnknownPolicy;
-use limiter_core::{Decision, Enforcement, Key, Limiter, ManualClock, Origin, Rejection, Timestamp};
+use limiter_core::{Enforcement, Key, Limiter, ManualClock, Timestamp};
 
 use crate::gateway::rules::{RuleSet, key_of};
 use crate::replay::PolicyChoice;
 use crate::replay::keys::KeyTable;
 use crate::replay::line::KeyField;
+use crate::replay::outcome::{Outcome, Verdict, outcome, settled, strictest};
 use crate::replay::report::{PolicyReport, PolicySetReport, RankedKey};
 use crate::replay::series::Series;
 use crate::replay::source::Call;
@@ -27,21 +24,6 @@ use crate::serve::policies;
 
 /// The number of keys in a list of the report.
 const LISTED: usize = 20;
-
-/// The result of a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
-    Admitted,
-    Denied,
-    Undecided,
-}
-
-/// The result of one decision, with the time after which the call is or would be admitted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Outcome {
-    verdict: Verdict,
-    wait: Option<Duration>,
-}
 
 /// The policies of one file and the counts of their decisions.
 #[derive(Debug)]
@@ -105,10 +87,19 @@ impl PolicySet {
             let entry = registry.get(name);
             entry.is_some_and(|entry| entry.policy().algorithm_name() == "concurrency")
         };
+        let is_for_app = |name: &str| registry.get(name).is_some_and(|entry| entry.is_for(app));
         let selection = match choice {
             PolicyChoice::Named(name) if registry.get(name).is_none() => {
                 let names = registry.names().join(", ");
                 return Err(format!("{file} has no policy `{name}`, expected one of {names}"));
+            }
+            PolicyChoice::Named(name) if !is_for_app(name) => {
+                let entry = registry.get(name);
+                let apps = entry.iter().flat_map(|entry| entry.apps()).flatten();
+                let apps = apps.collect::<Vec<_>>().join(", ");
+                return Err(format!(
+                    "{file}: `{name}` is for the apps {apps}, expected one of them in --app"
+                ));
             }
             PolicyChoice::Named(name) if is_concurrency(name) => {
                 return Err(format!(
@@ -118,8 +109,7 @@ impl PolicySet {
             }
             PolicyChoice::Named(name) => Selection::Each(vec![name.clone()]),
             PolicyChoice::Each => {
-                let is_for_app = |name: &String| registry.get(name).is_some_and(|entry| entry.is_for(app));
-                let all = registry.names().into_iter().filter(is_for_app);
+                let all = registry.names().into_iter().filter(|name| is_for_app(name));
                 let (concurrency, rates): (Vec<_>, Vec<_>) = all.partition(|name| is_concurrency(name));
                 skipped = concurrency;
                 Selection::Each(rates)
@@ -192,7 +182,10 @@ impl PolicySet {
         let mut verdict = Verdict::Admitted;
         for counts in &mut self.counts {
             let check = self.limiter.named(&counts.name).check(&key).cost(call.cost);
-            let outcome = outcome(check);
+            // A policy that has ended decides nothing.
+            let Some(outcome) = outcome(check) else {
+                continue;
+            };
             counts.record(call.at, hash, outcome, || name_of(call.key()));
             verdict = strictest(verdict, outcome.verdict);
         }
@@ -220,8 +213,9 @@ impl PolicySet {
         };
         let outcome = match found.settles() {
             false => outcome(self.limiter.check(&policy, &found.key).cost(call.cost)),
-            true => settled(self.limiter.charge(&policy, &found.key).cost(call.cost)),
+            true => Some(settled(self.limiter.charge(&policy, &found.key).cost(call.cost))),
         };
+        let outcome = outcome.unwrap_or(Outcome::UNDECIDED);
         let hash = hash_of(&found.key);
         let name = name_of(found.values.iter().map(String::as_str));
         let place = self.by_name.get(policy.name()).copied();
@@ -330,15 +324,6 @@ impl PolicyCounts {
     }
 }
 
-/// A line is denied if one policy denies it.
-fn strictest(a: Verdict, b: Verdict) -> Verdict {
-    match (a, b) {
-        (Verdict::Denied, _) | (_, Verdict::Denied) => Verdict::Denied,
-        (Verdict::Undecided, _) | (_, Verdict::Undecided) => Verdict::Undecided,
-        _ => Verdict::Admitted,
-    }
-}
-
 /// The hash of a key, the same in each replay.
 pub(super) fn hash_of(key: &Key<'_>) -> u64 {
     let mut hasher = DefaultHasher::new();
@@ -359,42 +344,4 @@ fn name_of<'a>(values: impl Iterator<Item = &'a str>) -> String {
         name.push_str("(all calls)");
     }
     name
-}
-
-/// Polls a call of an in-process limiter, which is ready at once.
-fn now<F: IntoFuture>(call: F) -> Option<F::Output> {
-    let mut context = Context::from_waker(Waker::noop());
-    match pin!(call.into_future()).poll(&mut context) {
-        Poll::Ready(output) => Some(output),
-        Poll::Pending => None,
-    }
-}
-
-fn outcome(check: impl IntoFuture<Output = Result<Decision, Rejection>>) -> Outcome {
-    let of = |verdict, wait| Outcome { verdict, wait };
-    match now(check) {
-        // A full table.
-        Some(Ok(decision)) if decision.store_error().is_some() => of(Verdict::Undecided, None),
-        Some(Ok(decision)) if decision.is_allowed() && !decision.would_deny() => {
-            let delay = Some(decision.delay()).filter(|delay| !delay.is_zero());
-            of(Verdict::Admitted, delay)
-        }
-        Some(Ok(decision)) => {
-            let denied = decision.denied_by().map(|limit| limit.retry_after());
-            let wait = denied.filter(|_| decision.origin() != Origin::KeyList);
-            of(Verdict::Denied, wait)
-        }
-        Some(Err(Rejection::NeverFits { .. })) => of(Verdict::Denied, None),
-        // A full table, or a cost that the policy cannot count.
-        Some(Err(_)) | None => of(Verdict::Undecided, None),
-    }
-}
-
-/// A cost that is charged after the response denies nothing.
-fn settled(charge: impl IntoFuture<Output = Result<(), Rejection>>) -> Outcome {
-    let verdict = match now(charge) {
-        Some(Ok(())) => Verdict::Admitted,
-        _ => Verdict::Undecided,
-    };
-    Outcome { verdict, wait: None }
 }

@@ -273,3 +273,46 @@ fn errors_name_file_value_and_expectation() {
     let (code, ..) = files.replay(&["--policy", "requests", "--rules"]);
     assert_eq!(code, Some(2));
 }
+
+/// A registry in force contains the policies that were deleted, as ended ones. They decide no line
+/// after their end.
+#[test]
+fn ended_policy_decides_no_line_after_its_end() {
+    let files = Files::new();
+    let deleted = "[policy.deleted]\nalgorithm = 'token_bucket'\ncapacity = 1\nrate = '1/h'\n";
+    files.write(
+        "policies.toml",
+        &format!("{POLICIES}\n{deleted}until = 2026-01-01T12:00:02Z\n"),
+    );
+    let report = files.json(&[]);
+    let result = &report["results"][0];
+    assert_eq!(
+        (&result["admitted"], &result["denied"], &result["undecided"]),
+        (&2.into(), &5.into(), &0.into()),
+        "{result}"
+    );
+    let policies = result["policies"].as_array().unwrap();
+    let of_deleted = policies.iter().find(|of| of["name"] == "deleted").unwrap();
+    assert_eq!(
+        (&of_deleted["admitted"], &of_deleted["denied"]),
+        (&1.into(), &1.into()),
+        "{of_deleted}"
+    );
+}
+
+#[test]
+fn policy_of_other_apps_needs_the_app() {
+    let files = Files::new();
+    files.write(
+        "policies.toml",
+        &POLICIES.replace("rate = '1/min'", "rate = '1/min'\napps = ['shop', 'web']"),
+    );
+    let (code, _, errors) = files.replay(&["--policy", "requests"]);
+    assert_eq!(code, Some(1));
+    assert!(
+        errors.contains("`requests` is for the apps shop, web, expected one of them in --app"),
+        "{errors}"
+    );
+    let report = files.json(&["--policy", "requests", "--app", "web"]);
+    assert_eq!(report["results"][0]["denied"], 4);
+}
