@@ -6,6 +6,8 @@
     reason = "a test may panic"
 )]
 
+#[path = "quota_ledger/newcomers.rs"]
+mod newcomers;
 #[path = "quota_ledger/other_callers.rs"]
 mod other_callers;
 #[path = "quota_ledger/reduction.rs"]

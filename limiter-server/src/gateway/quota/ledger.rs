@@ -130,6 +130,8 @@ pub struct QuotaLedger {
     updated_at: Timestamp,
     holders: BTreeMap<HolderId, HolderState>,
     waiting: BTreeMap<HolderId, WaitingHolder>,
+    /// The rate that holders need of those above their shares, as of the last assignment.
+    missing: MicroRate,
 }
 
 impl QuotaLedger {
@@ -151,6 +153,7 @@ impl QuotaLedger {
             updated_at,
             holders,
             waiting,
+            missing: 0,
         }
     }
 
@@ -247,8 +250,9 @@ impl QuotaLedger {
     /// after them is recorded. All of them are sent, or counted as sent.
     pub fn assign(&mut self, now: Timestamp, is_own: impl Fn(&HolderId) -> bool) -> Vec<NewAssignment> {
         self.advance(now);
-        let shares = self.shares().into_iter().filter(|(holder, _)| is_own(holder));
-        let shares: Vec<_> = shares.collect();
+        let mut shares = self.shares();
+        self.missing = self.missing_rate(&shares);
+        shares.retain(|(holder, _)| is_own(holder));
         let mut assignments = Vec::new();
         // Falling rates first: after a reduction of the policy they must change.
         let (falling, rising): (Vec<_>, Vec<_>) = shares.into_iter().partition(|(holder, share)| {

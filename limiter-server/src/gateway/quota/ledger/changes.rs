@@ -43,6 +43,27 @@ impl QuotaLedger {
         self.rate() > self.budget.rate || permits > self.leasable().saturating_mul(MILLION)
     }
 
+    /// The rate that must come from holders above their shares: that of waiting holders, and of
+    /// holders with less than half of a share that they demand, without the rate that is or becomes
+    /// unassigned. The differences that [`tolerance`](Self::tolerance) permits can amount to the
+    /// share of one holder among many.
+    pub(super) fn missing_rate(&self, shares: &[(HolderId, MicroRate)]) -> MicroRate {
+        let lacking = shares
+            .iter()
+            .map(|(holder, share)| match self.holders.get(holder) {
+                None => *share,
+                Some(of) => {
+                    let rate = of.bucket.rate();
+                    let is_small = of.demand > rate && rate < share / 2;
+                    if is_small { share.saturating_sub(rate) } else { 0 }
+                }
+            });
+        let kept = self.holders.values().filter(|of| !of.has_ended);
+        let kept: MicroRate = kept.map(|of| of.bucket.rate()).sum();
+        let free = self.assignable().saturating_sub(kept);
+        lacking.sum::<MicroRate>().saturating_sub(free)
+    }
+
     /// The part by which the rate of a holder may differ from its share: one of this number.
     fn tolerance(&self, holder: &HolderState) -> u64 {
         let is_limited = |holder: &HolderState| holder.demand > holder.bucket.rate();
@@ -96,9 +117,10 @@ impl QuotaLedger {
         let mut permits = self.permits(bucket.rate());
         // A change blocks the next one until it is in force, so the rate must change by enough. A
         // bucket that was assigned when few permits were stored grows later.
+        let gives_way = self.missing > 0 && target < current;
         let is_near = |known: &HolderState| {
             let is_small = u64::from(known.bucket.max_tokens) < permits / 2 && permits <= self.stored();
-            target.abs_diff(current) <= current / self.tolerance(known) && !is_small
+            target.abs_diff(current) <= current / self.tolerance(known) && !is_small && !gives_way
         };
         if !must_change && known.is_some_and(is_near) {
             return None;
