@@ -1,8 +1,12 @@
-//! A new holder beside many others.
+//! A new holder beside many others, and more holders than a record contains.
 
 use limiter_server::gateway::quota::ledger::{HolderId, QuotaLedger};
+use limiter_server::gateway::quota::record;
 
 use super::{SECOND, Subject};
+
+/// The most bytes of the data of a lease.
+const MAX_DATA_BYTES: usize = 65_536;
 
 /// Makes a step in each of these seconds, in which all holders report a demand.
 fn run(subject: &Subject, holders: &[HolderId], (seconds, demand): (u64, u64)) -> QuotaLedger {
@@ -37,4 +41,16 @@ fn new_holder_beside_many_receives_a_share() {
         let fair = 960 * SECOND / (others + 1);
         assert!(rate > fair / 2, "{rate} of {fair} beside {others}");
     }
+}
+
+#[test]
+fn holders_above_the_size_of_the_record_do_not_end_the_assignments_of_others() {
+    let subject = Subject::new(1_000_000, 1_000_000);
+    // Times of the present and ids of streams have more bytes than those of other tests.
+    subject.advance(1_800_000_000 * SECOND);
+    let holders: Vec<HolderId> = (0..2_000).map(|number| HolderId::MAX - number).collect();
+    let ledger = run(&subject, &holders, (20, u64::MAX));
+    assert!(ledger.holders().len() > 500, "{}", ledger.holders().len());
+    let bytes = record::encode(&ledger).len();
+    assert!(bytes <= MAX_DATA_BYTES, "{bytes}");
 }

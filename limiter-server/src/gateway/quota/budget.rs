@@ -243,8 +243,14 @@ impl Budget {
                 "renewed"
             });
         }
-        let waits = |subscriber: &Subscriber| !state.assigned.contains_key(&subscriber.holder);
-        ledger.stored() > 0 && state.subscribers.values().any(waits)
+        let without = demands
+            .keys()
+            .filter(|holder| !state.assigned.contains_key(holder));
+        let is_waiting = |holder: &&HolderId| ledger.waiting().contains_key(holder);
+        // The others are above the largest number of holders.
+        let excess = without.clone().filter(|holder| !is_waiting(holder)).count();
+        (0..excess).for_each(|_| count("too_many"));
+        ledger.stored() > 0 && without.clone().any(|holder| is_waiting(&holder))
     }
 
     /// Ends all assigned holders. Their streams get new holders for later assignments.

@@ -37,6 +37,9 @@ const PER_THOUSANDTH: u64 = 1_000;
 const UNLEASED: u64 = 8;
 /// An assignment is renewed in this part of its time to live: one of this number.
 const RENEWALS: u32 = 4;
+/// The largest number of holders, with those that wait: the record of each has at most 100 bytes,
+/// and all of them fit into the data of a lease (65,536 bytes), or no assignment is renewed.
+const MAX_HOLDERS: usize = 640;
 
 /// A bucket of a stream: a random number.
 pub type HolderId = u64;
@@ -175,10 +178,13 @@ impl QuotaLedger {
         self.updated_at
     }
 
-    /// Sets the demand of a holder from its report.
+    /// Sets the demand of a holder from its report. A new holder above the largest number has no
+    /// effect.
     pub fn report(&mut self, holder: HolderId, demand: MicroRate) {
+        let is_full = self.holders.len() + self.waiting.len() >= MAX_HOLDERS;
         match self.holders.get_mut(&holder) {
             Some(known) => known.demand = demand,
+            None if is_full && !self.waiting.contains_key(&holder) => {}
             None => {
                 let until = self.updated_at.after(self.budget.time_to_live);
                 self.waiting.insert(holder, WaitingHolder { demand, until });
