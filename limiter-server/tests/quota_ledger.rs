@@ -16,9 +16,10 @@ mod reduction;
 mod simulation;
 mod support;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use limiter_core::{Key, Limiter, ManualClock, Policy};
+use limiter_core::{Key, Limiter, ManualClock, Policy, Timestamp};
 use limiter_server::gateway::quota::lease::{self, budget};
 use limiter_server::gateway::quota::ledger::{HolderId, NewAssignment, QuotaBudget, QuotaLedger};
 use proptest::prelude::*;
@@ -388,4 +389,31 @@ fn lost_record_keeps_assignments_of_the_node() {
     let (_, ledger) = fresh.assign(|_| false, |ledger| ledger.restore(0, state));
     assert_eq!(ledger.assigned(&0), Some(state.bucket));
     assert!(fresh.stored() + ledger.stored() <= 1_000 - u64::from(state.bucket.max_tokens));
+}
+
+#[test]
+fn assignments_are_renewed_after_the_clock_of_the_store_moved_back() {
+    let (subject, start) = (Subject::new(1_000, 100), 10_000);
+    let at = |seconds: u64| Timestamp::from_micros(seconds * SECOND);
+    let mut ledger = QuotaLedger::recorded(
+        subject.budget(),
+        800_000,
+        at(start),
+        BTreeMap::new(),
+        BTreeMap::new(),
+    );
+    ledger.report(0, 1_000 * SECOND);
+    assert_eq!(ledger.assign(at(start), |_| true).len(), 1);
+    // An hour back, and a step in each second.
+    let moved = start - 3_600;
+    let renewed = (0..=4).flat_map(|second| ledger.assign(at(moved + second), |_| true));
+    let renewed: Vec<NewAssignment> = renewed.collect();
+    assert!(
+        matches!(renewed.as_slice(), [only] if !only.is_changed),
+        "{renewed:?}"
+    );
+    // The share of a stream that ends is free after the usual time.
+    ledger.end(0);
+    ledger.advance(at(moved + 4 + 11));
+    assert!(ledger.holders().is_empty(), "{:?}", ledger.holders());
 }

@@ -302,8 +302,8 @@ impl QuotaLedger {
     /// Drops the buckets that no longer apply. Their permits count as spent, because they may have
     /// been.
     pub fn advance(&mut self, now: Timestamp) {
-        let at = self.updated_at.max(now);
-        self.updated_at = at;
+        self.follow_clock(now);
+        let at = now;
         let mut dropped = 0;
         for holder in self.holders.values_mut() {
             if let Some((before, _)) = holder.before.filter(|(_, until)| *until <= at) {
@@ -318,6 +318,26 @@ impl QuotaLedger {
         });
         self.spent = self.spent.saturating_add(dropped);
         self.waiting.retain(|_, waiting| waiting.until > at);
+    }
+
+    /// Sets the time of the state. If the clock of the store has moved back, all times move with
+    /// it, or no assignment would be renewed until the clock has reached them again.
+    fn follow_clock(&mut self, now: Timestamp) {
+        let back = self.updated_at.as_micros().saturating_sub(now.as_micros());
+        self.updated_at = now;
+        if back == 0 {
+            return;
+        }
+        let moved = |time: Timestamp| Timestamp::from_micros(time.as_micros().saturating_sub(back));
+        for holder in self.holders.values_mut() {
+            holder.before = holder.before.map(|(bucket, until)| (bucket, moved(until)));
+            for time in [&mut holder.assigned_at, &mut holder.sent_at, &mut holder.ends_at] {
+                *time = moved(*time);
+            }
+        }
+        for waiting in self.waiting.values_mut() {
+            waiting.until = moved(waiting.until);
+        }
     }
 
     fn shares(&self) -> Vec<(HolderId, MicroRate)> {
