@@ -102,9 +102,7 @@ impl Budget {
         if subscriber.report(calls) < IDLE_REPORTS {
             return true;
         }
-        subscriber.bucket.send(QuotaAction::Abandon(Abandon {}));
-        count("abandoned");
-        state.remove(id);
+        state.abandon(id);
         drop(state);
         self.changed.notify_one();
         false
@@ -144,6 +142,7 @@ impl Budget {
 
     /// Executes one step. Returns whether a holder waits for permits that were leased now.
     async fn step(&self, limiter: &Limiter) -> bool {
+        self.state().abandon_silent();
         let Ok(policy) = limiter.policy(&self.policy, &self.key) else {
             self.count_reported(limiter, None);
             self.end_all();
@@ -296,10 +295,88 @@ impl Budget {
 }
 
 impl BudgetState {
+    /// Abandons a bucket. Its share becomes free, and the stream adds it again if it is used.
+    fn abandon(&mut self, id: SubscriberId) {
+        if let Some(subscriber) = self.subscribers.get(&id) {
+            subscriber.bucket.send(QuotaAction::Abandon(Abandon {}));
+            count("abandoned");
+        }
+        self.remove(id);
+    }
+
+    /// Abandons the buckets whose streams are open and do not report.
+    fn abandon_silent(&mut self) {
+        let silent = self.subscribers.iter().filter(|(_, of)| of.is_silent());
+        let silent: Vec<SubscriberId> = silent.map(|(id, _)| *id).collect();
+        silent.into_iter().for_each(|id| self.abandon(id));
+    }
+
     fn remove(&mut self, id: SubscriberId) {
         if let Some(subscriber) = self.subscribers.remove(&id) {
             self.ended.push(subscriber.holder);
             self.departed.add(subscriber.reported);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use limiter_core::registry::PolicyRegistry;
+    use tokio::sync::mpsc::{self, Receiver};
+
+    use super::*;
+    use crate::gateway::quota::messages::{BucketId, QuotaResponse};
+
+    /// The calls of a report after five seconds.
+    const CALLS: ReportedCalls = ReportedCalls {
+        allowed: 100,
+        denied: 0,
+        time: Duration::from_secs(5),
+    };
+
+    type Responses = Receiver<Result<QuotaResponse, tonic::Status>>;
+
+    fn bucket() -> (StreamBucket, Responses) {
+        let (responses, unread) = mpsc::channel(2_048);
+        let bucket = StreamBucket {
+            domain: "edge".to_owned(),
+            id: BucketId::default(),
+            peer: "peer".to_owned(),
+            responses,
+        };
+        (bucket, unread)
+    }
+
+    fn has_abandoned(unread: &mut Responses) -> bool {
+        let actions = std::iter::from_fn(|| unread.try_recv().ok()?.ok());
+        let mut actions = actions.flat_map(|response| response.actions);
+        actions.any(|of| matches!(of.action, Some(QuotaAction::Abandon(_))))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bucket_without_reports_is_abandoned() {
+        let policy = Policy::token_bucket("p").capacity(1_000).rate("1000/s");
+        let registry = PolicyRegistry::new().with(policy.build().unwrap());
+        let limiter = Limiter::in_process().registry(&registry).build();
+        let budget = Arc::new(Budget::new("p".to_owned(), Key::global()));
+        let slow = ReportedCalls {
+            time: Duration::from_secs(100),
+            ..CALLS
+        };
+        let [mut silent, mut active, mut rare] = [bucket(), bucket(), bucket()];
+        let silent_id = budget.subscribe(silent.0, CALLS).unwrap();
+        let active_id = budget.subscribe(active.0, CALLS).unwrap();
+        let rare_id = budget.subscribe(rare.0, slow).unwrap();
+        let running = tokio::spawn(Arc::clone(&budget).run(limiter));
+        for _ in 0..40 {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            assert!(budget.report(active_id, CALLS));
+        }
+        assert!(has_abandoned(&mut silent.1));
+        assert!(!budget.report(silent_id, CALLS), "its share is free");
+        assert!(!has_abandoned(&mut active.1));
+        // The interval of its reports is longer.
+        assert!(!has_abandoned(&mut rare.1) && budget.report(rare_id, slow));
+        running.abort();
     }
 }

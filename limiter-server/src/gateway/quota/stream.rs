@@ -55,8 +55,14 @@ impl QuotaStream {
     /// # Errors
     ///
     /// INVALID_ARGUMENT for a malformed report, UNAUTHENTICATED and PERMISSION_DENIED for a client
-    /// without the scopes.
+    /// without the scopes, RESOURCE_EXHAUSTED for a client that does not read its responses: its
+    /// assignments are not renewed, and its shares would not become free.
     pub(crate) fn report(&mut self, reports: UsageReports) -> Result<(), Status> {
+        if self.responses.capacity() == 0 {
+            return Err(Status::resource_exhausted(
+                "the responses of the stream are not read, expected a client that reads them",
+            ));
+        }
         if !reports.domain.is_empty() {
             if !self.domain.is_empty() && self.domain != reports.domain {
                 return Err(Status::invalid_argument(
@@ -147,5 +153,57 @@ impl QuotaStream {
 impl Drop for QuotaStream {
     fn drop(&mut self) {
         metrics::gauge!("limiter_server_quota_streams").decrement(1.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use limiter_core::Limiter;
+    use limiter_core::registry::PolicyRegistry;
+    use tokio::sync::mpsc;
+    use tonic::Code;
+
+    use super::*;
+    use crate::gateway::readiness::Readiness;
+    use crate::settings::Settings;
+
+    fn report() -> UsageReports {
+        let entries = [("generic_key".to_owned(), "p".to_owned())];
+        let usage = BucketUsage {
+            bucket_id: Some(BucketId {
+                entries: entries.into(),
+            }),
+            allowed: 1,
+            ..BucketUsage::default()
+        };
+        UsageReports {
+            domain: "edge".to_owned(),
+            usages: vec![usage],
+        }
+    }
+
+    #[tokio::test]
+    async fn stream_that_does_not_read_its_responses_ends() {
+        let policy = limiter_core::Policy::token_bucket("p").capacity(10).rate("10/s");
+        let registry = PolicyRegistry::new().with(policy.build().unwrap());
+        let limiter = Limiter::in_process().registry(&registry).build();
+        let path = std::env::temp_dir().join(format!("limiter-quota-stream-{}.toml", std::process::id()));
+        std::fs::write(&path, "policies = 'policies.toml'\n").unwrap();
+        let settings = Settings::of_file(&path).unwrap();
+        std::fs::remove_file(path).unwrap();
+        let gateway = Gateway::new(limiter, &settings, Readiness::new(true));
+        let (responses, mut unread) = mpsc::channel(1);
+        let mut stream = QuotaStream::new(gateway, Client::Anonymous, "peer".to_owned(), responses.clone());
+        stream.report(report()).unwrap();
+        // The assignment occupies the only place.
+        while responses.capacity() > 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(
+            stream.report(report()).unwrap_err().code(),
+            Code::ResourceExhausted
+        );
+        assert!(unread.recv().await.is_some());
+        stream.report(report()).unwrap();
     }
 }

@@ -6,8 +6,11 @@
 //!
 //! Tests: `tests/quota_streams.rs`, `tests/quota_usage.rs`.
 
+use std::time::Duration;
+
 use limiter_core::Timestamp;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tonic::Status;
 
 use crate::gateway::quota::bucket::AssignedBucket;
@@ -19,6 +22,11 @@ use crate::gateway::quota::messages::{
 };
 use crate::gateway::quota::reported::{ReportedCalls, ShadowBucket};
 use crate::gateway::quota::shares::MicroRate;
+
+/// The time without a report after which a bucket is abandoned, and the number of intervals of its
+/// reports if these are longer.
+const SILENT_AFTER: Duration = Duration::from_secs(120);
+const SILENT_INTERVALS: u32 = 3;
 
 /// Sends responses to a stream.
 pub(crate) type ResponseSender = mpsc::Sender<Result<QuotaResponse, Status>>;
@@ -46,6 +54,9 @@ pub(crate) struct Subscriber {
     pub(crate) demand: MicroRate,
     /// The calls that are not counted yet.
     pub(crate) reported: ReportedCalls,
+    reported_at: Instant,
+    /// The interval of the last report.
+    interval: Duration,
     idle_reports: u32,
     shadow: ShadowBucket,
 }
@@ -91,6 +102,8 @@ impl Subscriber {
             bucket,
             demand: calls.demand(),
             reported: calls,
+            reported_at: Instant::now(),
+            interval: calls.time,
             idle_reports: 0,
             shadow: ShadowBucket::default(),
         }
@@ -99,12 +112,19 @@ impl Subscriber {
     /// Applies a report. Returns the number of reports without demand in sequence.
     pub(crate) fn report(&mut self, calls: ReportedCalls) -> u32 {
         self.reported.add(calls);
+        (self.reported_at, self.interval) = (Instant::now(), calls.time);
         self.demand = calls.demand();
         self.idle_reports = match self.demand {
             0 => self.idle_reports + 1,
             _ => 0,
         };
         self.idle_reports
+    }
+
+    /// Returns whether reports are missing, although the stream is open.
+    pub(crate) fn is_silent(&self) -> bool {
+        let longest = self.interval.saturating_mul(SILENT_INTERVALS).max(SILENT_AFTER);
+        self.reported_at.elapsed() > longest
     }
 
     /// Removes and returns the uncounted calls, with the number of them that the bucket of the
