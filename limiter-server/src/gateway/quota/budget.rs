@@ -27,6 +27,9 @@ use crate::gateway::quota::subscriber::{
 const STEP: Duration = Duration::from_secs(1);
 /// The shortest time between two steps, so that many new buckets share one.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
+/// The number of steps in sequence that follow at once because a holder waits: one leases permits,
+/// and the next one assigns them. A rate that is too small for all holders never serves some.
+const QUICK_STEPS: u32 = 3;
 /// The number of reports without demand after which a bucket is abandoned.
 const IDLE_REPORTS: u32 = 2;
 
@@ -116,8 +119,13 @@ impl Budget {
 
     /// Runs steps until the last bucket has ended.
     pub(crate) async fn run(self: Arc<Self>, limiter: Limiter) {
+        let mut quick_steps = 0;
         loop {
             let has_waiting = self.step(&limiter).await;
+            quick_steps = match has_waiting {
+                true => QUICK_STEPS.min(quick_steps) + 1,
+                false => 0,
+            };
             {
                 let mut state = self.state();
                 let is_counted = state.departed == ReportedCalls::default();
@@ -132,7 +140,8 @@ impl Budget {
                 }
             }
             tokio::time::sleep(SHORTEST_PAUSE).await;
-            let pause = if has_waiting { SHORTEST_PAUSE } else { STEP };
+            let is_quick = (1..=QUICK_STEPS).contains(&quick_steps);
+            let pause = if is_quick { SHORTEST_PAUSE } else { STEP };
             tokio::select! {
                 () = self.changed.notified() => {}
                 () = tokio::time::sleep(pause) => {}
@@ -377,6 +386,32 @@ mod tests {
         assert!(!has_abandoned(&mut active.1));
         // The interval of its reports is longer.
         assert!(!has_abandoned(&mut rare.1) && budget.report(rare_id, slow));
+        running.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn holder_that_cannot_be_served_does_not_repeat_steps() {
+        // At most 14 buckets of one permit a day fit into the rate.
+        let policy = Policy::token_bucket("p").capacity(100).rate("16/d");
+        let policy = policy.build().unwrap();
+        let registry = PolicyRegistry::new().with(policy.clone());
+        let limiter = Limiter::in_process().registry(&registry).build();
+        let budget = Arc::new(Budget::new("p".to_owned(), Key::global()));
+        let buckets = [(); 20].map(|()| bucket());
+        for (bucket, _) in &buckets {
+            budget.subscribe(bucket.clone(), CALLS).unwrap();
+        }
+        let running = tokio::spawn(Arc::clone(&budget).run(limiter.clone()));
+        let epoch = async || {
+            let lease = limiter.token_lease(&policy, Key::global(), "quota-streams");
+            lease.read().await.unwrap().epoch()
+        };
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let before = epoch().await;
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        // Each step renews the lease twice.
+        let steps = (epoch().await - before) / 2;
+        assert!((5..=12).contains(&steps), "{steps}");
         running.abort();
     }
 }
