@@ -15,6 +15,9 @@ use crate::gateway::quota::mode::QuotaMode;
 use crate::gateway::quota::shares::MicroRate;
 
 const MILLION: u64 = 1_000_000;
+/// The largest number of calls of a report that is counted: sums of larger ones exceed the counts
+/// of a database.
+const MAX_CALLS: u64 = u32::MAX as u64;
 
 /// Reported calls of a bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,8 +44,8 @@ impl ReportedCalls {
         let shortest = Duration::from_secs(stated.max(1));
         let longest = shortest.max(Duration::from_secs(stated.saturating_add(1)));
         Self {
-            allowed: usage.allowed,
-            denied: usage.denied,
+            allowed: usage.allowed.min(MAX_CALLS),
+            denied: usage.denied.min(MAX_CALLS),
             time: measured.unwrap_or(shortest).clamp(shortest, longest),
         }
     }
@@ -149,7 +152,24 @@ mod tests {
         assert_eq!(ReportedCalls::of(&usage(0, 3), None).demand(), 3_000_000);
         assert_eq!(demand(0, 3, 200), 3_000_000);
         assert_eq!(demand(-1, 3, 0), 3_000_000);
-        assert_eq!(demand(i64::MAX, u64::MAX, 0), 2_000_000);
+        assert_eq!(demand(i64::MAX, u64::MAX, 0), 0);
+    }
+
+    #[test]
+    fn numbers_that_no_envoy_reaches_do_not_exceed_the_counts_of_a_database() {
+        let usage = BucketUsage {
+            allowed: u64::MAX,
+            denied: u64::MAX,
+            ..BucketUsage::default()
+        };
+        let mut hour = ReportedCalls::default();
+        for _ in 0..3_600 {
+            hour.add(ReportedCalls::of(&usage, None));
+        }
+        assert!(
+            i64::try_from(hour.allowed).is_ok() && i64::try_from(hour.denied).is_ok(),
+            "{hour:?}"
+        );
     }
 
     #[test]
