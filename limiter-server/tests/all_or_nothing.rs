@@ -10,8 +10,10 @@
 
 mod support;
 
+use std::time::Duration;
+
 use limiter_server::gateway::envoy::messages::{Code, RateLimitDescriptor, Unit};
-use limiter_testing::RedisServer;
+use limiter_testing::{Proxy, RedisServer};
 use serde_json::json;
 use support::access::TOKEN;
 use support::calls::{limit, post, remaining};
@@ -190,6 +192,65 @@ fn failed_settlement_refunds_the_charges() {
     // The refund goes on after the answer.
     wait_until(
         || lefts() == [10; 3],
+        || format!("{:?}: {}", lefts(), server.log()),
+    );
+}
+
+/// A request that is denied by one descriptor is denied also if the store does not return the
+/// numbers of another one: Envoy may admit a request without a decision.
+#[test]
+fn denial_without_the_store_is_answered_during_an_outage() {
+    let redis = RedisServer::start();
+    let strict = POLICIES.replace("window = \"1h\"", "window = \"1h\"\non_store_failure = \"error\"");
+    let url = redis.url();
+    let args = [
+        "--redis",
+        &*url,
+        "--unmatched",
+        "deny",
+        "--override-domains",
+        "edge",
+    ];
+    let server = Server::with_token(&strict, &args);
+    let client = client_of(&server);
+    redis.kill();
+    let check = descriptor("calls", "ann");
+    let undecided = client.decide(&request(std::slice::from_ref(&check))).unwrap_err();
+    assert_eq!(undecided.code(), tonic::Code::Unavailable, "{undecided:?}");
+    let zero = descriptor("calls", "zero").limit(0, Unit::Hour, None);
+    for denial in [descriptor("nothing", "ann"), zero] {
+        let codes = codes_of(&client, &[check.clone(), denial]);
+        assert_eq!(codes, [Code::Ok, Code::OverLimit]);
+    }
+}
+
+/// The refunds of a denied request end after its deadline: the denial is answered before it.
+#[test]
+fn denial_is_answered_before_late_refunds() {
+    let redis = RedisServer::start();
+    let proxy = Proxy::start(redis.port());
+    let patient = POLICIES.replace("window = \"1h\"", "window = \"1h\"\ndeadline = \"30s\"");
+    let url = proxy.url();
+    let server = Server::with_token(&patient, &["--redis", &*url, "--decision-deadline", "2s"]);
+    let client = client_of(&server);
+    assert_eq!(codes_of(&client, &[descriptor("narrow", "used")]), [Code::Ok]);
+    // Two charges, and perhaps a denial, take at most 1.8 s, and two refunds take 1.2 s.
+    proxy.set_delay(Duration::from_millis(300));
+    let mixed = [
+        descriptor("calls", "a"),
+        descriptor("calls", "b"),
+        descriptor("narrow", "used"),
+    ];
+    assert_eq!(
+        codes_of(&client, &mixed),
+        [Code::Ok, Code::Ok, Code::OverLimit],
+        "{}",
+        server.log()
+    );
+    proxy.set_delay(Duration::ZERO);
+    let lefts = || ["a", "b"].map(|value| left(&client, "calls", value));
+    wait_until(
+        || lefts() == [10; 2],
         || format!("{:?}: {}", lefts(), server.log()),
     );
 }

@@ -2,9 +2,10 @@
 //!
 //! Limits that share a tag (their group, or else their key) form one [atomic set](sets). Sets with
 //! different tags are decided in order. When a set denies, the sets that were charged are refunded
-//! and the other sets are only peeked, for their numbers. [`ChargedSets`] refunds also when the
-//! request is abandoned. All sets of a request together use at most the longest deadline of its
-//! policies. Tests: `tests/rate_limit_service.rs`.
+//! and the other sets are only peeked, for their numbers; the denial does not wait for late refunds
+//! or unavailable numbers. [`ChargedSets`] refunds also when the request is abandoned. All sets of
+//! a request together use at most the longest deadline of its policies. Tests:
+//! `tests/rate_limit_service.rs`.
 
 pub(crate) mod refund;
 pub(crate) mod sets;
@@ -47,6 +48,17 @@ pub struct LimitResult {
     pub can_retry: bool,
 }
 
+impl LimitResult {
+    /// The result of a limit that does not deny, without numbers.
+    pub(crate) const UNKNOWN: Self = Self {
+        allowed: true,
+        would_deny: false,
+        origin: Origin::FailedOpen,
+        outcome: None,
+        can_retry: true,
+    };
+}
+
 /// Decides all limits. The results are in the order of the limits.
 ///
 /// # Errors
@@ -85,41 +97,44 @@ pub(crate) async fn reserve_all(
     let sets = atomic_sets(limits, peeks).into_iter().map(|set| (set, true));
     let sets = sets.chain(atomic_sets(limits, charges).into_iter().map(|set| (set, false)));
     let started = Instant::now();
+    let longest = longest_deadline(limits);
     for (set, is_peek) in sets {
         let bounded = with_remaining_time(limits, started.elapsed());
         let limits = bounded.as_deref().unwrap_or(limits);
-        let decided = match is_peek || denied {
-            true => peek(limiter, limits, &set).await?,
-            false => reserve(limiter, limits, &set, &mut charged).await?,
+        let decided = match (denied, is_peek) {
+            (true, _) => peek_denied(limiter, limits, &set).await,
+            (false, true) => peek(limiter, limits, &set).await?,
+            (false, false) => reserve(limiter, limits, &set, &mut charged).await?,
         };
         let allowed = decided.iter().all(|(_, result)| result.allowed);
         place(&mut results, decided);
         if !allowed && !denied {
             denied = true;
-            charged.refund().await;
+            let left = longest.saturating_sub(started.elapsed());
+            let _ = tokio::time::timeout(left, charged.refund()).await;
         }
     }
     // Every position is in one set.
     Ok((results.into_iter().flatten().collect(), charged))
 }
 
-/// Peeks all limits with any costs, and returns the results in the order of the limits.
-///
-/// # Errors
-///
-/// [`Rejection`] when no decision was possible.
-pub(crate) async fn peek_all(
-    limiter: &Limiter,
-    limits: &[RequestedLimit],
-) -> Result<Vec<LimitResult>, Rejection> {
+/// Peeks all limits of a request that is denied for another reason, with any costs, and returns the
+/// results in the order of the limits.
+pub(crate) async fn peek_all(limiter: &Limiter, limits: &[RequestedLimit]) -> Vec<LimitResult> {
     let mut results: Vec<Option<LimitResult>> = vec![None; limits.len()];
     let started = Instant::now();
     for set in atomic_sets(limits, 0..limits.len()) {
         let bounded = with_remaining_time(limits, started.elapsed());
         let limits = bounded.as_deref().unwrap_or(limits);
-        place(&mut results, peek(limiter, limits, &set).await?);
+        place(&mut results, peek_denied(limiter, limits, &set).await);
     }
-    Ok(results.into_iter().flatten().collect())
+    results.into_iter().flatten().collect()
+}
+
+/// The longest deadline of the policies of a request.
+fn longest_deadline(limits: &[RequestedLimit]) -> Duration {
+    let deadlines = limits.iter().map(|limit| limit.policy.deadline());
+    deadlines.max().unwrap_or_default()
 }
 
 /// The limits with deadlines that end with the longest deadline of the request, of which earlier
@@ -128,8 +143,7 @@ fn with_remaining_time(limits: &[RequestedLimit], used: Duration) -> Option<Vec<
     if used < NEGLIGIBLE {
         return None;
     }
-    let longest = limits.iter().map(|limit| limit.policy.deadline()).max()?;
-    let remaining = longest.saturating_sub(used);
+    let remaining = longest_deadline(limits).saturating_sub(used);
     let bounded = limits.iter().map(|limit| RequestedLimit {
         policy: limit.policy.with_max_deadline(remaining),
         ..limit.clone()
@@ -154,6 +168,17 @@ async fn peek(
 ) -> Result<Vec<(usize, LimitResult)>, Rejection> {
     let peeked = limiter.peek_all(set.requests(limits).map(|(request, _)| request));
     Ok(results(set, &peeked.await?))
+}
+
+/// Peeks one set of a request that is denied: the results with their positions, which are unknown
+/// if no store returns them.
+async fn peek_denied(
+    limiter: &Limiter,
+    limits: &[RequestedLimit],
+    set: &AtomicSet,
+) -> Vec<(usize, LimitResult)> {
+    let unknown = || set.positions().map(|at| (at, LimitResult::UNKNOWN)).collect();
+    peek(limiter, limits, set).await.unwrap_or_else(|_| unknown())
 }
 
 /// Charges the only set of a request: the results with their positions.

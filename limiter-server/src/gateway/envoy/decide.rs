@@ -8,7 +8,7 @@
 //! charge whose reply was lost, and a refund, because charging its permits again could deny other
 //! calls. Tests: `tests/all_or_nothing.rs`.
 
-use limiter_core::{Amount, Limiter, Origin, Rejection};
+use limiter_core::{Amount, Limiter, Rejection};
 use tokio::time::{Instant, timeout_at};
 
 use crate::gateway::Gateway;
@@ -31,7 +31,7 @@ impl Gateway {
         let is_denied = requested.iter().any(|of| self.denies_without_limit(of.operation));
         let mut charged = ChargedSets::default();
         let checked = match (is_denied, has_changes) {
-            (true, _) => peek_all(limiter, &checks).await?,
+            (true, _) => peek_all(limiter, &checks).await,
             (false, false) if checks.is_empty() => Vec::new(),
             (false, false) => charge_all(limiter, &checks).await?,
             (false, true) => {
@@ -101,19 +101,12 @@ async fn numbers(limiter: &Limiter, limit: &RequestedLimit, ends: Instant) -> Li
     };
     let peeked = timeout_at(ends, charge_all(limiter, std::slice::from_ref(&peek))).await;
     let peeked = peeked.ok().and_then(Result::ok);
-    let unknown = LimitResult {
-        allowed: true,
-        would_deny: false,
-        origin: Origin::FailedOpen,
-        outcome: None,
-        can_retry: true,
-    };
     match peeked.and_then(|results| results.into_iter().next()) {
         Some(result) => LimitResult {
             allowed: true,
             would_deny: false,
             ..result
         },
-        None => unknown,
+        None => LimitResult::UNKNOWN,
     }
 }
