@@ -371,6 +371,26 @@ fn read_frame(stream: &mut TcpStream) -> std::io::Result<(u8, u8, Vec<u8>)> {
 }
 
 #[test]
+fn http2_client_without_a_request_stays_connected() {
+    let server = start(&["--read-timeout", "1s"]);
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    let (start, rest) = preface.split_at(7);
+    let mut idle = send(server.http(), start);
+    idle.write_all(&[rest, &frame(4, 0, 0, &[])].concat()).unwrap();
+    // The read timeout of a later connection ends.
+    let mut slow = send(server.http(), b"POST /v1/check HTTP/1.1\r\nx-slow: ");
+    assert!(read_until_closed(&mut slow).starts_with("HTTP/1.1 408"));
+    idle.write_all(&frame(6, 0, 0, &[7; 8])).unwrap();
+    loop {
+        let (kind, flags, payload) = read_frame(&mut idle).expect("the connection stays open");
+        if (kind, flags) == (6, 1) {
+            assert_eq!(payload, [7; 8]);
+            break;
+        }
+    }
+}
+
+#[test]
 fn client_that_answers_pings_and_accepts_no_response_is_disconnected() {
     const HEADERS: u8 = 1;
     const SETTINGS: u8 = 4;

@@ -2,9 +2,9 @@
 //!
 //! HTTP/1 has three phases: a request arrives, a request is being answered, the connection is idle
 //! between requests. The first must end within the read timeout, however many bytes arrive, and the
-//! last within the idle timeout. HTTP/2 and other protocols have one rule: bytes must arrive within
-//! the idle timeout, and HTTP/2 pings an idle peer before that. A write that makes no progress ends
-//! with the idle timeout as well.
+//! last within the idle timeout. HTTP/2, which begins with a preface, and other protocols have one
+//! rule: bytes must arrive within the idle timeout, and HTTP/2 pings an idle peer before that. A
+//! write that makes no progress ends with the idle timeout as well.
 
 use std::future::Future;
 use std::io;
@@ -24,6 +24,9 @@ use crate::settings::ListenerLimits;
 
 /// The answer to an HTTP/1 request that arrives too slowly.
 const TOO_SLOW: &[u8] = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+
+/// The first bytes of an HTTP/2 connection.
+const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// A deadline for timeouts that exceed the range of the clock.
 const FOREVER: Duration = Duration::from_secs(1 << 32);
@@ -103,6 +106,9 @@ pub struct TimedStream {
     read_timeout: Duration,
     idle_timeout: Duration,
     phase: Phase,
+    /// The rest of the preface that makes this a connection without phases; `None` if the first
+    /// bytes were others.
+    preface: Option<&'static [u8]>,
     /// The phase that reads have observed last.
     timed: u8,
     /// The end of the phase `timed`. `None` until a read waits for the peer, so that other phases
@@ -126,6 +132,7 @@ impl TimedStream {
             read_timeout: limits.read_timeout,
             idle_timeout: limits.idle_timeout,
             phase: Phase(Arc::new(AtomicU8::new(ANY))),
+            preface: None,
             timed: ANY,
             read_deadline: None,
             read_timer: Box::pin(tokio::time::sleep_until(after(limits.idle_timeout))),
@@ -135,8 +142,9 @@ impl TimedStream {
         }
     }
 
-    /// Applies the phases of HTTP/1.
+    /// Applies the phases of HTTP/1, unless the connection begins with the preface of HTTP/2.
     pub(super) fn with_phases(mut self) -> Self {
+        self.preface = Some(HTTP2_PREFACE);
         self.timer_period = self.read_timeout.min(self.idle_timeout);
         self.read_timer.as_mut().reset(after(self.timer_period));
         self.begin(RECEIVING);
@@ -162,6 +170,18 @@ impl TimedStream {
         }
         self.timed = phase;
         self.read_deadline = None;
+    }
+
+    /// Compares bytes with the preface of HTTP/2. A client may send no request for any time after
+    /// it, and does not read answers of HTTP/1.
+    fn compare_with_preface(&mut self, received: &[u8]) {
+        let Some(preface) = self.preface.take() else {
+            return;
+        };
+        match received.starts_with(preface) {
+            true => self.begin(ANY),
+            false => self.preface = preface.strip_prefix(received),
+        }
     }
 
     /// The end of the phase. Its time begins now if no earlier read has waited.
@@ -259,6 +279,7 @@ impl AsyncRead for TimedStream {
             Poll::Pending => this.poll_read_deadline(cx),
             ready => {
                 if buf.filled().len() > before {
+                    this.compare_with_preface(buf.filled().get(before..).unwrap_or_default());
                     match phase {
                         IDLE => this.begin(RECEIVING),
                         ANY => this.begin(ANY),
