@@ -129,6 +129,50 @@ fn amount_that_a_limit_cannot_count_changes_no_limit() {
 }
 
 #[test]
+fn failed_refund_of_several_limits_names_the_number_of_refunded_ones() {
+    let redis = RedisServer::start();
+    let server = start(&["--redis", &redis.url()]);
+    let all =
+        json!({"limits": [limit("search", "ann", 4), limit("daily", "bad", 2), limit("search", "eve", 4)]});
+    succeed(&server, "/v1/check", &all);
+    let keys = redis.command(&["KEYS", "*daily*bad*"]);
+    let key = keys.items().first().expect("a key").text();
+    redis.command(&["DEL", &key]);
+    redis.command(&["LPUSH", &key, "x"]);
+    let failed = post(&server, "/v1/refund", &all);
+    assert_eq!(failed.status, 503, "{}", failed.body);
+    assert_eq!(failed.json()["refunded"], 1, "{}", failed.body);
+    let left = ["ann", "eve"].map(|key| remaining(&server, "search", key));
+    assert_eq!(left, [10, 6]);
+}
+
+#[test]
+fn client_that_leaves_does_not_refund_a_part_of_its_limits() {
+    let redis = RedisServer::start();
+    let server = start(&["--redis", &redis.url()]);
+    let all = json!({"limits": [limit("search", "ann", 4), limit("search", "eve", 4)]});
+    succeed(&server, "/v1/check", &all);
+    let body = all.to_string();
+    redis.pause();
+    let refund = format!(
+        "POST /v1/refund HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {TOKEN}\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let client = sockets::send(server.http(), refund);
+    let in_flight = || server.metric("limiter_server_calls_in_flight");
+    wait_until(|| in_flight() > 0.0, || server.log());
+    drop(client);
+    wait_until(|| in_flight() < 1.0, || server.log());
+    redis.resume();
+    let left = || ["ann", "eve"].map(|key| remaining(&server, "search", key));
+    wait_until(
+        || left() == [10, 10],
+        || format!("{:?}: {}", left(), server.log()),
+    );
+}
+
+#[test]
 fn reset_deletes_the_usage_of_one_key() {
     on_each_store(start, |server| {
         for key in ["ann", "bob"] {

@@ -9,6 +9,7 @@ use limiter_core::Decision;
 use serde_json::Map;
 
 use crate::access::Action;
+use crate::gateway::Gateway;
 use crate::gateway::charge::refund::ChargedSets;
 use crate::gateway::charge::sets::AtomicSet;
 use crate::gateway::http::caller::Caller;
@@ -81,19 +82,28 @@ pub(super) async fn peek(call: AdmittedCall) -> Result<Response, Problem> {
 )]
 pub(super) async fn refund(call: AdmittedCall) -> Result<Response, Problem> {
     let resolved = ResolvedLimits::find(&call.caller, Action::Refund, request::read(&call.body)?)?;
-    let gateway = &call.caller.gateway;
     for limit in resolved.limits() {
         require_countable(&limit.policy, limit.cost)?;
     }
-    for limit in resolved.limits() {
-        let refund = gateway
-            .limiter()
-            .refund(&limit.policy, &limit.key)
-            .cost(limit.cost);
-        let refunded = refund.await;
-        refunded.map_err(|rejection| Problem::of_rejection(gateway, &rejection))?;
+    let gateway = call.caller.gateway.clone();
+    match resolved.only() {
+        Some(_) => refund_all(&gateway, &resolved).await?,
+        // A task of its own, so that a client that leaves does not refund a part of the limits.
+        None => run_to_completion(async move { refund_all(&gateway, &resolved).await }).await?,
     }
     Ok(reply::object(Map::new()))
+}
+
+/// Refunds the limits in their order. No store refunds limits of different keys together, and a
+/// repeated refund returns the permits again, so a problem has the number of refunded limits.
+async fn refund_all(gateway: &Gateway, resolved: &ResolvedLimits) -> Result<(), Problem> {
+    for (refunded, limit) in resolved.limits().iter().enumerate() {
+        let refund = gateway.limiter().refund(&limit.policy, &limit.key);
+        if let Err(rejection) = refund.cost(limit.cost).await {
+            return Err(Problem::of_rejection(gateway, &rejection).with_refunded(refunded));
+        }
+    }
+    Ok(())
 }
 
 /// `POST /v1/reset`

@@ -98,6 +98,8 @@ pub(super) struct ProblemDocument {
     /// The key of the limit that denied, or its fingerprint, where configured.
     key: Option<String>,
     limits: Option<Vec<LimitDocument>>,
+    /// Of a refund: the number of limits that were refunded before the problem, in their order.
+    refunded: Option<u64>,
     /// The place of the decision, such as `redis` or `memory`.
     origin: Option<String>,
     revision: Option<u64>,

@@ -151,6 +151,12 @@ impl Problem {
         self
     }
 
+    /// Adds the number of limits that were refunded before the problem, in their order.
+    pub(super) fn with_refunded(mut self, limits: usize) -> Self {
+        self.fields.insert("refunded".into(), json!(limits));
+        self
+    }
+
     /// Returns whether the answer has the numbers of the limits of a denial.
     pub(super) fn describes_limits(&self) -> bool {
         self.fields.contains_key("limits")
