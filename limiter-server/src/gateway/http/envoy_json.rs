@@ -3,8 +3,9 @@
 //!
 //! Bodies follow the JSON mapping of Protocol Buffers: names in lowerCamelCase or as in the schema,
 //! enumerations by name or number, 64-bit numbers as numbers or strings, absent fields for default
-//! values. The status is 200 or 429. Errors are problem documents: 400 for invalid requests as in
-//! the original, but 503 when no decision was possible, so that clients can tell the two apart.
+//! values, null for an absent field. The status is 200 or 429. Errors are problem documents: 400
+//! for invalid requests as in the original, but 503 when no decision was possible, so that clients
+//! can tell the two apart.
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -52,7 +53,9 @@ pub(super) async fn should_rate_limit(call: AdmittedCall) -> Result<Response, Pr
 #[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub(super) struct RateLimitBody {
+    #[serde(deserialize_with = "or_default")]
     domain: String,
+    #[serde(deserialize_with = "or_default")]
     descriptors: Vec<DescriptorBody>,
     #[serde(alias = "hits_addend", deserialize_with = "number")]
     hits_addend: Option<u32>,
@@ -61,18 +64,21 @@ pub(super) struct RateLimitBody {
 #[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 struct DescriptorBody {
+    #[serde(deserialize_with = "or_default")]
     entries: Vec<EntryBody>,
     limit: Option<OverrideBody>,
     #[serde(alias = "hits_addend", deserialize_with = "number")]
     hits_addend: Option<u64>,
-    #[serde(alias = "is_negative_hits")]
+    #[serde(alias = "is_negative_hits", deserialize_with = "or_default")]
     is_negative_hits: bool,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 struct EntryBody {
+    #[serde(deserialize_with = "or_default")]
     key: String,
+    #[serde(deserialize_with = "or_default")]
     value: String,
 }
 
@@ -115,48 +121,57 @@ impl RateLimitBody {
     }
 }
 
+/// A value, or the default value for null.
+fn or_default<'de, D, T>(from: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Option::<T>::deserialize(from).map(Option::unwrap_or_default)
+}
+
 /// A number, or a string of digits.
 fn number<'de, D, N>(from: D) -> Result<Option<N>, D::Error>
 where
     D: Deserializer<'de>,
     N: TryFrom<u64>,
 {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum NumberOrText {
-        Number(u64),
-        Text(String),
-    }
-    let number = match Option::<NumberOrText>::deserialize(from)? {
-        None => return Ok(None),
-        Some(NumberOrText::Number(number)) => Some(number),
-        Some(NumberOrText::Text(text)) => text.parse().ok(),
+    let value = Value::deserialize(from)?;
+    let number = match &value {
+        Value::Null => return Ok(None),
+        Value::Number(number) => number.as_u64(),
+        Value::String(text) => text.parse().ok(),
+        _ => None,
     };
     let number = number.and_then(|number| N::try_from(number).ok());
-    let out_of_range = || serde::de::Error::custom("a number is out of range or malformed");
-    number.map(Some).ok_or_else(out_of_range)
+    number.map(Some).ok_or_else(|| {
+        let bits = 8 * size_of::<N>();
+        unexpected("a number", &value, &format!("a whole number of {bits} bits"))
+    })
 }
 
 /// A unit by name or number.
 fn unit<'de, D: Deserializer<'de>>(from: D) -> Result<i32, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum NumberOrName {
-        Number(i32),
-        Name(String),
-    }
-    match NumberOrName::deserialize(from)? {
-        NumberOrName::Number(number) => Ok(number),
-        NumberOrName::Name(name) => UNITS
-            .iter()
-            .find(|(of, _)| *of == name)
-            .map(|(_, unit)| i32::from(*unit))
-            .ok_or_else(|| {
-                let names: Vec<_> = UNITS.iter().map(|(name, _)| *name).collect();
-                let expected = names.join(", ");
-                serde::de::Error::custom(format!("unit is `{name:.40}`, expected one of {expected}"))
-            }),
-    }
+    let value = Value::deserialize(from)?;
+    let unit = match &value {
+        Value::Null => Some(i32::default()),
+        Value::Number(number) => number.as_i64().and_then(|number| i32::try_from(number).ok()),
+        Value::String(name) => {
+            let mut units = UNITS.iter();
+            units.find(|(of, _)| of == name).map(|(_, unit)| i32::from(*unit))
+        }
+        _ => None,
+    };
+    unit.ok_or_else(|| {
+        let names: Vec<_> = UNITS.iter().map(|(name, _)| *name).collect();
+        unexpected("unit", &value, &format!("one of {}", names.join(", ")))
+    })
+}
+
+/// The error of a value of another form.
+fn unexpected<E: serde::de::Error>(name: &str, value: &Value, expected: &str) -> E {
+    let shown = value.to_string();
+    E::custom(format!("{name} is `{shown:.40}`, expected {expected}"))
 }
 
 const UNITS: [(&str, Unit); 8] = [
@@ -277,6 +292,39 @@ mod tests {
             (2, Some(3), true)
         );
         assert_eq!(descriptor.limit.as_ref().unwrap().unit(), Unit::Hour);
+    }
+
+    #[test]
+    fn null_is_the_default_value() {
+        let nulls = r#"{"domain":null,"hitsAddend":null,"descriptors":[
+            {"entries":null,"limit":null,"hitsAddend":null,"isNegativeHits":null},
+            {"entries":[{"key":null,"value":null}],
+                "limit":{"requestsPerUnit":null,"unit":null,"unitMultiplier":null}}]}"#;
+        let absent = r#"{"descriptors":[{},{"entries":[{}],"limit":{}}]}"#;
+        assert_eq!(parse(nulls).unwrap(), parse(absent).unwrap());
+        assert_eq!(
+            parse(r#"{"descriptors":null}"#).unwrap(),
+            RateLimitRequest::default()
+        );
+        assert!(parse(r#"{"descriptors":[null]}"#).is_err());
+    }
+
+    #[test]
+    fn errors_name_the_value_and_the_expectation() {
+        for (text, value, expected) in [
+            (r#"{"hitsAddend":-1}"#, "`-1`", "a whole number of 32 bits"),
+            (r#"{"hitsAddend":4294967296}"#, "`4294967296`", "a whole number"),
+            (r#"{"hitsAddend":[]}"#, "`[]`", "a whole number"),
+            (
+                r#"{"descriptors":[{"limit":{"unit":"AGE"}}]}"#,
+                "`\"AGE\"`",
+                "SECOND",
+            ),
+            (r#"{"descriptors":[{"limit":{"unit":1.5}}]}"#, "`1.5`", "SECOND"),
+        ] {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.contains(value) && error.contains(expected), "{error}");
+        }
     }
 
     #[test]
