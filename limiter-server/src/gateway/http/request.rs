@@ -19,7 +19,10 @@ pub(super) const MAX_LIMITS: usize = 100;
 
 /// A key: a text, or parts that are kept apart.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "the value of `key` is neither a text nor a list of texts"
+)]
 pub(super) enum KeyBody {
     Text(String),
     Parts(Vec<String>),
@@ -190,6 +193,20 @@ mod tests {
     fn cost(number: &str) -> Result<Amount, ConfigError> {
         let body = format!(r#"{{ "policy": "search", "cost": {number} }}"#);
         read::<LimitBody>(body.as_bytes()).unwrap().cost()
+    }
+
+    #[test]
+    fn error_of_a_key_names_the_field_and_the_expectation() {
+        for body in [
+            r#"{ "policy": "search", "key": 5 }"#,
+            r#"{ "limits": [{ "policy": "search", "key": ["a", 5] }] }"#,
+        ] {
+            let error = serde_json::from_str::<LimitsBody>(body).unwrap_err().to_string();
+            assert!(
+                error.contains("`key`") && error.contains("a list of texts"),
+                "{error}"
+            );
+        }
     }
 
     /// Numbers of JSON become doubles, which distinguish thousandths up to the largest capacity.
