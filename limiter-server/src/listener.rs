@@ -31,6 +31,9 @@ use crate::settings::{ListenAddress, ListenerLimits, TlsSettings};
 
 /// The pause after a failed accept, which fails again at once when files are exhausted.
 const PAUSE: Duration = Duration::from_millis(50);
+/// The time without a byte after which the system probes the peer of a TCP connection.
+#[cfg(target_os = "linux")]
+const KEEPALIVE: Duration = Duration::from_secs(60);
 /// The owner and the group may connect to a unix socket.
 const SOCKET_MODE: u32 = 0o660;
 
@@ -243,6 +246,8 @@ impl Listener {
                 let (stream, _) = listener.accept().await?;
                 // Answers are small and must not wait for further data.
                 let _ = stream.set_nodelay(true);
+                #[cfg(target_os = "linux")]
+                probe_silent_peer(&stream);
                 Ok(Socket::Tcp(stream))
             }
             Inner::Unix(listener) => Ok(Socket::Unix(listener.accept().await?.0)),
@@ -257,6 +262,18 @@ impl Drop for Listener {
             let _ = std::fs::remove_file(path);
         }
     }
+}
+
+/// Makes the system end the connection of a peer that has vanished: a Redis client may be silent
+/// for any time, and its connection would keep its place in the limit otherwise.
+#[cfg(target_os = "linux")]
+fn probe_silent_peer(stream: &tokio::net::TcpStream) {
+    use rustix::net::sockopt;
+    // Without probes, the connection works as well.
+    let _ = sockopt::set_socket_keepalive(stream, true);
+    let _ = sockopt::set_tcp_keepidle(stream, KEEPALIVE);
+    let _ = sockopt::set_tcp_keepintvl(stream, KEEPALIVE / 4);
+    let _ = sockopt::set_tcp_keepcnt(stream, 4);
 }
 
 async fn bind_unix(path: &Path) -> io::Result<UnixListener> {

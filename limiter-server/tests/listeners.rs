@@ -141,3 +141,39 @@ fn redis_client_above_the_connection_limit_receives_an_error() {
     held.pop();
     wait_until(is_served, || server.log());
 }
+
+/// The timer of the server's side of a connection, as the kernel describes it: `02` is keepalive.
+#[cfg(target_os = "linux")]
+fn timer_of(connection: &std::net::TcpStream) -> Option<String> {
+    let hex = |address: std::net::SocketAddr| format!(":{:04X}", address.port());
+    let (server, client) = (
+        hex(connection.peer_addr().unwrap()),
+        hex(connection.local_addr().unwrap()),
+    );
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let mut rows = table
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let is_server_side = |row: &Vec<&str>| {
+        row.get(1).is_some_and(|local| local.ends_with(&server))
+            && row.get(2).is_some_and(|remote| remote.ends_with(&client))
+    };
+    let row = rows.find(is_server_side)?;
+    row.get(5)
+        .and_then(|timer| timer.split(':').next())
+        .map(str::to_owned)
+}
+
+/// A client whose machine has lost its power sends nothing, and a Redis client may be silent for
+/// any time: only probes end its connection.
+#[cfg(target_os = "linux")]
+#[test]
+fn silent_redis_clients_are_probed() {
+    let server = Server::with_policies(SEARCH, &["--resp", "127.0.0.1:0"]);
+    let mut client = sockets::send(server.resp(), encode(&["PING"]));
+    let mut pong = [0; 7];
+    client.read_exact(&mut pong).unwrap();
+    // The timer of the reply ends with its acknowledgement.
+    let is_probed = || timer_of(&client).as_deref() == Some("02");
+    wait_until(is_probed, || format!("{:?}", timer_of(&client)));
+}
