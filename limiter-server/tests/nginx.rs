@@ -52,6 +52,15 @@ fn nginx_limits_requests_and_explains_denials() {
 }
 
 #[test]
+fn nginx_serves_requests_whose_headers_exceed_those_of_the_server() {
+    let server = Server::with_policies(EDGE, &["--trusted-proxies", "127.0.0.1"]);
+    let proxy = nginx(&server, &[]);
+    let part = "c".repeat(6_000);
+    let headers = ["x-a", "x-b", "x-c"].map(|name| (name, part.as_str()));
+    assert_eq!(proxy.get_with("/large", &headers).status, 200, "{}", server.log());
+}
+
+#[test]
 fn nginx_applies_its_failure_mode_without_the_server() {
     let mut server = Server::with_policies(EDGE, &["--trusted-proxies", "127.0.0.1"]);
     let (closed, open) = (nginx(&server, &[]), nginx(&server, &[("#open ", "")]));

@@ -94,7 +94,12 @@ impl Proxy {
     }
 
     pub(crate) fn get(&self, path: &str) -> Response {
-        http::get(self.address, path, &[]).expect("an answer")
+        self.get_with(path, &[])
+    }
+
+    /// Sends a GET request with these headers.
+    pub(crate) fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> Response {
+        http::get(self.address, path, headers).expect("an answer")
     }
 }
 

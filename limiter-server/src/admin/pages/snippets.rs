@@ -103,7 +103,8 @@ impl GatewayUrls {
                  location / {{\n    auth_request /_limit;\n    error_page 403 =429 @limited;\n    \
                  proxy_pass http://backend;\n}}\nlocation = /_limit {{\n    internal;\n    \
                  proxy_pass {}/forward-auth?policy={}&key=client_ip&deny_status=403;\n    \
-                 proxy_pass_request_body off;\n    proxy_set_header Content-Length \"\";\n    \
+                 proxy_pass_request_body off;\n    proxy_pass_request_headers off;\n    \
+                 proxy_set_header Content-Length \"\";\n    \
                  proxy_set_header Authorization \"Bearer {}\";\n    \
                  proxy_set_header X-Forwarded-For $remote_addr;\n}}\n\
                  location @limited {{ return 429; }}",
