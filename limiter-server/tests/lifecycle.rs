@@ -190,6 +190,8 @@ fn unfinished_request_of_the_admin_listener_ends_with_the_drain_time() {
     let is_ready = || http::get(server.admin(), "/healthz", &[]).is_ok_and(|answer| answer.status == 200);
     wait_until(is_ready, || server.log());
     let mut unfinished = sockets::send(server.admin(), "GET /healthz HTTP/1.1\r\nhost: localhost\r\n");
+    // The listener accepts connections in order, so the request is read before these answers.
+    assert!((0..3).all(|_| is_ready()));
     stop_within_the_drain_time(server);
     assert_eq!(sockets::read_to_end(&mut unfinished), "");
 }
