@@ -175,6 +175,26 @@ fn overlays_that_no_text_can_contain_are_rejected() {
     assert_eq!(suspended.status, 200, "{}", suspended.body);
 }
 
+/// All documents of a namespace are published as one text of at most 4 MiB.
+#[test]
+fn blocks_that_do_not_fit_beside_the_policies_are_rejected() {
+    let (_server, root) = with_policy();
+    let text = format!("{}note = '{}'\n", policy_of_all("long", 5), "n".repeat(900_000));
+    assert_eq!(root.put_policy("long", 0, &text).status, 200);
+    let block = |key: &str| {
+        let body = json!({ "key": key, "reason": "x".repeat(1_900_000) });
+        root.send("POST", BLOCKS, &[], &body)
+    };
+    assert_eq!(block("a").status, 200);
+    let refused = block("b");
+    assert!(
+        refused.status == 422 && refused.body.contains("expected at most 4194304"),
+        "{}: {}",
+        refused.status,
+        refused.body
+    );
+}
+
 /// A change of the end and the end itself at one time: a suspension that has ended stays ended.
 #[test]
 fn extension_does_not_bring_an_ended_suspension_back() {

@@ -3,6 +3,7 @@
 use limiter_core::ConfigError;
 use limiter_core::registry::PolicyRegistry;
 
+use crate::admin::edit::consistency::{ChangedTexts, require_consistent};
 use crate::admin::edit::{EditError, MANAGED_BY_UI};
 use crate::overlay_text;
 use crate::publish::timestamp;
@@ -44,10 +45,10 @@ pub async fn save_overlays(
     loop {
         attempt += 1;
         let at = now_micros();
-        let current = store
-            .document(namespace, DocumentKind::Overlays, OVERLAYS)
-            .await?;
-        let request = changed_overlays(namespace, current.as_ref(), at, &change)?;
+        let documents = store.documents(namespace).await?;
+        let current = documents.iter().find(|of| of.kind == DocumentKind::Overlays);
+        let request = changed_overlays(namespace, current, at, &change)?;
+        require_room(&documents, &request.body)?;
         let author = Author {
             name: author.to_owned(),
             origin,
@@ -59,6 +60,21 @@ pub async fn save_overlays(
             saved => return Ok(saved?.revision),
         }
     }
+}
+
+/// Fails if the changed text does not fit beside the policies and rules, which would prevent the
+/// publication of all of them. A namespace that cannot be published anyway prevents no suspension.
+fn require_room(documents: &[StoredDocument], body: &str) -> Result<(), EditError> {
+    let changes = ChangedTexts {
+        overlays: Some(body),
+        ..ChangedTexts::default()
+    };
+    require_consistent(documents, &changes).or_else(|error| {
+        match require_consistent(documents, &ChangedTexts::default()) {
+            Ok(()) => Err(error),
+            Err(_) => Ok(()),
+        }
+    })
 }
 
 /// The request that saves changed suspensions and blocks. A text that cannot be read again would
