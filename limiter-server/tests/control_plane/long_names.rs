@@ -47,3 +47,17 @@ fn text_that_is_too_long_with_its_author_is_rejected() {
     let saved = root.put_policy("search", 0, &with_note((1 << 20) - 400));
     assert_eq!(saved.status, 200, "{}", saved.body);
 }
+
+/// Names of apps are columns of 255 characters in MySQL and MariaDB, also in a grant.
+#[test]
+fn grant_in_an_app_with_a_long_name_is_rejected() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    let grant = |app: &str| {
+        let path = format!("/namespaces/default/grants/user/ann/{app}");
+        root.send("PUT", &path, &[], &json!({ "role": "viewer" })).status
+    };
+    assert_eq!(grant(&"a".repeat(256)), 422);
+    assert_eq!(grant(&"a".repeat(255)), 204);
+    assert_eq!(grant("*"), 204);
+}

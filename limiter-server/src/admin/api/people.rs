@@ -287,6 +287,7 @@ pub(super) async fn set_grant(
     caller.require_namespace(&admin, &namespace)?;
     let subject_kind = subject_kind(&kind)?;
     require_name(&subject)?;
+    require_name(&app)?;
     let holder = (subject_kind, subject.as_str());
     require_grantable(&admin, &caller, &namespace, holder, &app, body.role).await?;
     let grant = StoredGrant {
