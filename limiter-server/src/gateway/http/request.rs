@@ -92,7 +92,7 @@ pub(super) struct LimitsBody {
     #[schema(value_type = Option<f64>)]
     cost: Option<serde_json::Number>,
     limits: Option<Vec<LimitBody>>,
-    /// Of a reservation: when it expires, in milliseconds.
+    /// Of a reservation: when it expires, in milliseconds. An error in other calls.
     pub(super) expires_in_ms: Option<u64>,
 }
 
@@ -108,6 +108,11 @@ impl LimitsBody {
 
     /// The limits in their order.
     pub(super) fn into_limits(self) -> Result<Vec<LimitBody>, Problem> {
+        if let Some(millis) = self.expires_in_ms {
+            return Err(Problem::bad_request(
+                format!("`expires_in_ms` is {millis}, expected it in a call of `reserve` alone").into(),
+            ));
+        }
         match (self.policy, self.limits) {
             (Some(policy), None) => Ok(vec![LimitBody {
                 policy,
@@ -207,6 +212,15 @@ mod tests {
                 "{error}"
             );
         }
+    }
+
+    #[test]
+    fn lifetime_of_a_call_without_a_reservation_is_an_error() {
+        let body = br#"{ "policy": "search", "expires_in_ms": 500 }"#;
+        let mut body: LimitsBody = read(body).unwrap();
+        assert!(body.clone().into_limits().is_err());
+        body.expires_in_ms = None;
+        assert!(body.into_limits().is_ok());
     }
 
     /// Numbers of JSON become doubles, which distinguish thousandths up to the largest capacity.

@@ -35,8 +35,9 @@ const LIFETIME: Duration = Duration::from_secs(600);
     responses(DecisionResponses),
 )]
 pub(super) async fn reserve(call: AdmittedCall) -> Result<Response, Problem> {
-    let body: LimitsBody = request::read(&call.body)?;
-    let lifetime = body.expires_in_ms.map_or(LIFETIME, Duration::from_millis);
+    let mut body: LimitsBody = request::read(&call.body)?;
+    let lifetime = body.expires_in_ms.take();
+    let lifetime = lifetime.map_or(LIFETIME, Duration::from_millis);
     let names = body.names();
     let resolved = ResolvedLimits::find(&call.caller, Action::Reserve, body)?;
     let sets = resolved.sets();
