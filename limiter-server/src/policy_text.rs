@@ -149,12 +149,17 @@ impl PolicyText {
     }
 
     /// Returns the policy with the quotas of another version.
-    #[must_use]
-    pub fn with_overrides_of(&self, other: &Self) -> Self {
-        Self {
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] when a quota is of another kind of limit than this policy.
+    pub fn with_overrides_of(&self, other: &Self) -> Result<Self, ConfigError> {
+        let text = Self {
             entry: Arc::clone(&self.entry),
             overrides: other.overrides.clone(),
-        }
+        };
+        text.put_into(&PolicyRegistry::new())?;
+        Ok(text)
     }
 
     /// Returns the policy without the quotas that ended until a time.
@@ -375,6 +380,17 @@ rate = '10/s'
             let changed = parse(&SEARCH.replace(from, to));
             assert_eq!(changed.differs_in_numbers_only(&text), numbers_only, "{to}");
         }
+    }
+
+    #[test]
+    fn quotas_of_another_kind_of_limit_are_an_error() {
+        let text = parse(SEARCH);
+        let alone = |algorithm: &str| parse(&format!("[policy.search]\n{algorithm}"));
+        let bucket = alone("algorithm = 'token_bucket'\ncapacity = 9\nrate = '1/s'");
+        assert_eq!(bucket.with_overrides_of(&text).unwrap().overrides().len(), 1);
+        let window = alone("algorithm = 'sliding_window'\nlimit = 9\nwindow = '1m'");
+        let error = window.with_overrides_of(&text).unwrap_err().to_string();
+        assert!(error.contains("override"), "{error}");
     }
 
     #[test]

@@ -58,7 +58,14 @@ pub(super) fn plan(
         let before = current.and_then(|of| of.policy().ok());
         // Quotas that are set by the API stay, unless the file lists quotas of the policy.
         let text = match &before {
-            Some(before) if text.overrides().is_empty() => text.with_overrides_of(before),
+            Some(before) if text.overrides().is_empty() => {
+                text.with_overrides_of(before).map_err(|error| {
+                    format!(
+                        "the quotas that keys of policy `{name}` have in the database do not fit the policy of the file: \
+                         {error}; remove them, or list the quotas of the policy in the file"
+                    )
+                })?
+            }
             _ => text,
         };
         let is_same = before.as_ref().is_some_and(|before| before.has_content_of(&text));
