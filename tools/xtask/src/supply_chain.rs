@@ -1,6 +1,7 @@
 //! Checks of the published crates: licences, duplicates, advisories, packages, the docs of docs.rs,
 //! the public API, unsafe code.
 
+use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -116,9 +117,9 @@ fn members() -> Result<Vec<PathBuf>, String> {
 fn packages() -> Findings {
     let target = target_dir().join("packages");
     // Cargo does not compile a package again if its version is unchanged and its content is not.
-    if target.exists() {
-        fs::remove_dir_all(&target)
-            .map_err(|error| format!("cannot remove {}: {error}", target.display()))?;
+    remove(&target)?;
+    for earlier in extracted_packages() {
+        remove(&earlier)?;
     }
     let mut package = cargo();
     package
@@ -132,6 +133,37 @@ fn packages() -> Findings {
         .iter()
         .try_for_each(|name| contents(name))
         .map(|()| None)
+}
+
+/// Returns the sources that Cargo has extracted from earlier packages, to compile those that depend
+/// on them. It extracts a version once, into the directory of a registry without a host.
+fn extracted_packages() -> Vec<PathBuf> {
+    let default = || Some(PathBuf::from(env::var_os("HOME")?).join(".cargo"));
+    let Some(home) = env::var_os("CARGO_HOME").map(PathBuf::from).or_else(default) else {
+        return Vec::new();
+    };
+    let begins = |path: &Path, start: &str| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| name.starts_with(start))
+    };
+    let entries = |dir: &Path| {
+        let listed = fs::read_dir(dir).into_iter().flatten().flatten();
+        listed.map(|entry| entry.path()).collect::<Vec<_>>()
+    };
+    let local = entries(&home.join("registry/src")).into_iter();
+    let local = local.filter(|registry| begins(registry, "-"));
+    local
+        .flat_map(|registry| entries(&registry))
+        .filter(|package| PUBLISHED.iter().any(|name| begins(package, &format!("{name}-"))))
+        .collect()
+}
+
+fn remove(directory: &Path) -> Result<(), String> {
+    match directory.exists() {
+        true => fs::remove_dir_all(directory)
+            .map_err(|error| format!("cannot remove {}: {error}", directory.display())),
+        false => Ok(()),
+    }
 }
 
 /// The docs build as on docs.rs, which compiles the `doc(cfg)` attributes with a nightly compiler.
