@@ -1,10 +1,10 @@
 //! Users, their sessions, and the link of the first run. Sessions and links are stored as hashes.
 //!
-//! Invariants: a session starts with the password that its user has then; one enabled administrator
-//! remains, under a lock of the administrators; a changed
-//! password and a disabled or removed user end the sessions of the user; the tokens that a disabled
-//! user created wait for a confirmation; a removed user has no grants and no valid tokens; a link
-//! of the first run works once, and only without users.
+//! Invariants: a session starts only with the present password of its user; one enabled
+//! administrator remains, under a lock of the administrators; a changed password and a disabled or
+//! removed user end the sessions of the user; the tokens that a disabled user created wait for a
+//! confirmation; a removed user has no grants and no valid tokens; a link of the first run works
+//! once, and only without users.
 //!
 //! Tests: `users_sessions_and_setup` and `last_admin_remains` in `tests/support/store_suite.rs`,
 //! `tests/issued_tokens/creators.rs`.

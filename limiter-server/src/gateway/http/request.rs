@@ -110,7 +110,8 @@ impl LimitsBody {
     pub(super) fn into_limits(self) -> Result<Vec<LimitBody>, Problem> {
         if let Some(millis) = self.expires_in_ms {
             return Err(Problem::bad_request(
-                format!("`expires_in_ms` is {millis}, expected it in a call of `reserve` alone").into(),
+                format!("`expires_in_ms` is {millis}, but only `reserve` accepts it; remove the field")
+                    .into(),
             ));
         }
         match (self.policy, self.limits) {
@@ -218,7 +219,8 @@ mod tests {
     fn lifetime_of_a_call_without_a_reservation_is_an_error() {
         let body = br#"{ "policy": "search", "expires_in_ms": 500 }"#;
         let mut body: LimitsBody = read(body).unwrap();
-        assert!(body.clone().into_limits().is_err());
+        let problem = format!("{:?}", body.clone().into_limits().unwrap_err());
+        assert!(problem.contains("`expires_in_ms` is 500"), "{problem}");
         body.expires_in_ms = None;
         assert!(body.into_limits().is_ok());
     }
