@@ -3,7 +3,7 @@
 //!
 //! Standard output carries results only; errors and log messages go to standard error. The exit
 //! code is 0 for success, 1 for errors of the input and of the system, and 2 for a malformed
-//! command line and for a dry run that would change something.
+//! command line and for a dry run that would change something. Tests: `tests/commands.rs`.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,

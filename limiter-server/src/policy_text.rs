@@ -2,7 +2,7 @@
 //!
 //! The control plane stores and edits single policies, and publishes all of them as one registry.
 //! A text is stored in the form in which the library writes it, so that equal policies have equal
-//! texts.
+//! texts. Tests: below.
 
 use std::fmt;
 use std::sync::Arc;

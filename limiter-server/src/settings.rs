@@ -4,7 +4,7 @@
 //! Each setting has one name in all three: `--decision-deadline`, `LIMITER_DECISION_DEADLINE`,
 //! `decision_deadline`.
 //! [`Settings`] holds the resolved values with their defaults applied, so the rest of the program
-//! reads typed values only.
+//! reads typed values only. Tests: below.
 
 mod address;
 mod args;

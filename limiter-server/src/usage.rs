@@ -5,7 +5,7 @@
 //! which [`fold`] moves to the database every half second. Decisions without the store and invalid
 //! requests have a third number, so pages can tell the causes of failed calls. A decision costs one
 //! or two more increments and never waits. Counts that the database did not accept wait in the
-//! minute of their decisions.
+//! minute of their decisions. Tests: below.
 
 mod backlog;
 

@@ -4,7 +4,7 @@
 //! A decision outlives its call and therefore holds handles of its policies. Cloning and dropping
 //! an `Arc` are two writes to a count that all threads share: 12 ns with one deciding thread and
 //! ten times as much with two. Each thread therefore keeps a few handles of finished decisions and
-//! reuses them: 3 ns without contention.
+//! reuses them: 3 ns without contention. Tests: below.
 
 use std::cell::Cell;
 use std::fmt;

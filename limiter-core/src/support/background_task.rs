@@ -2,7 +2,7 @@
 //!
 //! A task is spawned in the runtime of the call that needs it first. If that runtime ends, the task
 //! ends without notice. So it reports progress, and a call after a pause without progress starts
-//! the next one; a task that was only slow notices its successor and ends.
+//! the next one; a task that was only slow notices its successor and ends. Tests: below.
 
 use std::time::Duration;
 

@@ -4,7 +4,7 @@
 //! continues its count, and states that count as its error. For each stored key therefore
 //! `count - error <= denials <= count`, and each other key has at most [`DeniedKeys::absent`]
 //! denials (Metwally, Agrawal, El Abbadi: "Efficient computation of frequent and top-k elements in
-//! data streams", 2005). `redis/script/lua/usage.lua` merges sketches.
+//! data streams", 2005). `redis/script/lua/usage.lua` merges sketches. Tests: below.
 
 use crate::units::Timestamp;
 

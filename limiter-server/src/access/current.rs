@@ -4,7 +4,8 @@
 //! change of one keeps the other. Both form one table, which each call reads. Issued tokens are
 //! rejected after a time without a confirmation by their source, because the node may have missed a
 //! revocation. A table that loses its last client does not accept anonymous ones: a revocation, an
-//! empty Redis or a mistake in a file would open the listener otherwise. A restart does.
+//! empty Redis or a mistake in a file would open the listener otherwise. A restart does. Tests:
+//! below.
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant, SystemTime};

@@ -1,4 +1,4 @@
-//! The end of a token's validity: a TOML date or date and time.
+//! The end of a token's validity: a TOML date or date and time. Tests: below.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};

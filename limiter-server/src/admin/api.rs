@@ -2,6 +2,7 @@
 //!
 //! Errors are problem documents (RFC 9457). The `ETag` of a policy begins with its revision; a
 //! change names the revision that the author read in `If-Match`. [`routes`] lists all routes.
+//! Tests: `tests/admin_api.rs`, `tests/routes_by_role.rs`.
 
 mod activity;
 mod caller;

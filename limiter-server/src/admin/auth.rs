@@ -2,7 +2,7 @@
 //!
 //! Sessions and tokens are random secrets, stored as hashes. A cookie is accepted for a request
 //! that changes something only if the browser states that the page is of the same origin.
-//! [`SigninLimits`] limits sign-ins and password changes.
+//! [`SigninLimits`] limits sign-ins and password changes. Tests: below.
 
 mod cookie;
 mod limits;

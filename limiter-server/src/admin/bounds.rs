@@ -1,4 +1,4 @@
-//! The bounds within which editors change numbers.
+//! The bounds within which editors change numbers. Tests: below.
 
 use limiter_core::Policy;
 use serde::{Deserialize, Serialize};

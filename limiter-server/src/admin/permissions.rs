@@ -1,9 +1,10 @@
 //! The decision whether an actor may act on an object: one pure function, [`may`].
 //!
-//! A role holds in an app of a namespace; `*` is all apps. Each role includes those before it:
-//! a viewer reads; an editor changes numbers, quotas and blocks within the bounds of the app; an
+//! A role holds in an app of a namespace; `*` is all apps. Each role includes those before it: a
+//! viewer reads; an editor changes numbers, quotas and blocks within the bounds of the app; an
 //! owner changes everything of the app; an administrator everything of the namespace. A policy of
 //! several apps needs the role in all of them. Objects that the actor may not read are hidden.
+//! Tests: `permissions/tests.rs`.
 
 use std::collections::BTreeSet;
 

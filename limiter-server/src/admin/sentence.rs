@@ -2,7 +2,7 @@
 //!
 //! The sentence is made from the text of the policy, because the text names rates as their authors
 //! wrote them: `100/min` is "100 requests a minute" and not "1.67 a second". Thousands have
-//! separators.
+//! separators. Tests: below.
 
 use toml::{Table, Value};
 

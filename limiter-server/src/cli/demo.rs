@@ -1,4 +1,6 @@
 //! `limiter-server demo`: a server with generated content and traffic, in a temporary directory.
+//!
+//! Tests: `tests/demo.rs`.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,6 @@
 //! `limiter-server explain`: the rule, policy and key of a descriptor.
+//!
+//! Tests: `tests/commands.rs` (`explain_prints_rule_policy_key_and_values`).
 
 use std::path::PathBuf;
 

@@ -1,7 +1,8 @@
 //! `limiter-server kill`: suspends policies, with Redis only.
 //!
 //! The command edits the registry in Redis, so it works while no server runs and the database is
-//! down. Running servers import the change into their history.
+//! down. Running servers import the change into their history. Tests: `tests/overlays.rs`
+//! (`kill_needs_redis_only`).
 
 use std::time::SystemTime;
 

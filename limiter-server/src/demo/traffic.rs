@@ -1,4 +1,6 @@
 //! Generated traffic: customers call the gateway of this process through the rules of the edge.
+//!
+//! Tests: below.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;

@@ -3,7 +3,8 @@
 //! Each policy has a table per minute with the keys that were denied or used at least half of their
 //! limit. A full table replaces its least denied key and states the count of that key as the error
 //! of the new one (space-saving). A decision never waits for the record: a call whose shard is
-//! locked is not recorded. The memory is bounded by [`MAX_KEYS`] and [`MAX_POLICIES`].
+//! locked is not recorded. The memory is bounded by [`MAX_KEYS`] and [`MAX_POLICIES`]. Tests:
+//! `activity/tests.rs`.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};

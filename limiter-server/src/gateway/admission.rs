@@ -2,7 +2,7 @@
 //! buffered.
 //!
 //! A call takes its place only when its body has arrived, so slow clients take no places. Slow
-//! bodies count towards [`MAX_BUFFERED`] instead, and end with the read timeout.
+//! bodies count towards [`MAX_BUFFERED`] instead, and end with the read timeout. Tests: below.
 
 mod body;
 

@@ -1,7 +1,7 @@
 //! The rules and policies in force, prepared for decisions.
 //!
 //! The rule index and the copies of the policies with a shorter deadline are built once per
-//! revision of the registry, not once per request.
+//! revision of the registry, not once per request. Tests: below.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};

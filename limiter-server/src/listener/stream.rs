@@ -4,7 +4,8 @@
 //! between requests. The first must end within the read timeout, however many bytes arrive, and the
 //! last within the idle timeout. HTTP/2, which begins with a preface, and other protocols have one
 //! rule: bytes must arrive within the idle timeout, and HTTP/2 pings an idle peer before that. A
-//! write that makes no progress ends with the idle timeout as well.
+//! write that makes no progress ends with the idle timeout as well. Tests: `tests/attacks.rs` (slow
+//! and half-open connections), `tests/listeners.rs`.
 
 use std::future::Future;
 use std::io;

@@ -3,7 +3,7 @@
 //! A process rejects a text whose `min_reader` is above the format that it reads, and keeps its
 //! last policies. Publication of such a document would therefore end all further changes on this
 //! process, without an error at its author. Suspensions and blocks are published nevertheless: they
-//! must reach the processes that obey them, and the API lists the others.
+//! must reach the processes that obey them, and the API lists the others. Tests: below.
 
 use std::collections::BTreeMap;
 use std::fmt;

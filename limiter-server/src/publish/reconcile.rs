@@ -11,7 +11,7 @@
 //!
 //! A text is known if it is that of the published revision or of a later one. The registry carries
 //! a mark with the newest change of the database; a change that the database lacks shows that an
-//! older copy of the database was restored.
+//! older copy of the database was restored. Tests: `reconcile/tests.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,7 @@
 //! The common and combined formats of Apache and nginx.
 //!
 //! `address identity user [time] "request" status bytes "referer" "agent"`; further values are
-//! ignored. A quote in a value is escaped by a backslash.
+//! ignored. A quote in a value is escaped by a backslash. Tests: below.
 
 use crate::replay::line::{FieldNames, FieldValues};
 use crate::replay::problems::{LineProblem, ProblemKind};

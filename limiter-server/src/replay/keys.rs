@@ -4,6 +4,7 @@
 //! 10⁻⁵. Names are stored for the first 256 keys of each list and for the keys that were added
 //! since the last selection. A key without a name has at most the count of the last selected key.
 //! When its count exceeds that number, the call provides the name again, so the lists are exact.
+//! Tests: below.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

@@ -1,4 +1,4 @@
-//! The fields that a replay reads from a line.
+//! The fields that a replay reads from a line. Tests: below.
 
 use std::str::FromStr;
 

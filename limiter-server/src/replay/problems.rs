@@ -1,4 +1,4 @@
-//! Lines that cannot be replayed: counted by kind, with the first examples.
+//! Lines that cannot be replayed: counted by kind, with the first examples. Tests: below.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! The result of a replay: plain data, written as text, JSON or HTML.
+//! The result of a replay: plain data, written as text, JSON or HTML. Tests: `tests/replay`.
 
 mod chart;
 mod page;

@@ -1,7 +1,7 @@
 //! Counts over time in a bounded number of equal intervals.
 //!
 //! Intervals are one second long at first. When a time lies beyond the last one, neighbours are
-//! added up into longer intervals. Each length is a multiple of the length before.
+//! added up into longer intervals. Each length is a multiple of the length before. Tests: below.
 
 use serde::Serialize;
 

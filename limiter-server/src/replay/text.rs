@@ -1,4 +1,4 @@
-//! Numbers and durations as text.
+//! Numbers and durations as text. Tests: below.
 
 use std::time::Duration;
 

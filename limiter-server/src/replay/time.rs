@@ -2,7 +2,7 @@
 //!
 //! Three notations are accepted: the one of Apache and nginx, RFC 3339 and its relatives, and
 //! seconds, milli-, micro- or nanoseconds since 1970. Consecutive lines often have the same text,
-//! so the last result is kept: parsing is then a comparison.
+//! so the last result is kept: parsing is then a comparison. Tests: below.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;

@@ -2,7 +2,8 @@
 //!
 //! Servers write lines when requests end, so a line can be a little late: it is decided at the time
 //! of the line before it. If many consecutive lines are far behind, the clock of the server was set
-//! back: the following times are shifted, so that time goes on from there. Both are counted.
+//! back: the following times are shifted, so that time goes on from there. Both are counted. Tests:
+//! below.
 
 use std::time::Duration;
 

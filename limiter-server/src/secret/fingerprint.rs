@@ -2,7 +2,7 @@
 //!
 //! A fingerprint is the beginning of the HMAC-SHA-256 of the key under a secret of the namespace,
 //! so it is equal in metadata, answers, records and pages, on all nodes. Without the secret, a list
-//! of likely keys does not reveal the key.
+//! of likely keys does not reveal the key. Tests: below.
 
 use std::sync::{Arc, PoisonError, RwLock};
 

@@ -2,7 +2,8 @@
 //! decisions.
 //!
 //! The admin listener answers 503 until the database has answered once; decisions do not wait for
-//! it. A node without Redis registers itself, and refuses to start beside another one.
+//! it. A node without Redis registers itself, and refuses to start beside another one. Tests:
+//! `tests/isolation.rs`, `tests/control_plane.rs`.
 
 mod admin_listener;
 mod fingerprints;

@@ -1,4 +1,4 @@
-//! The address of a listener.
+//! The address of a listener. Tests: below.
 
 use std::fmt;
 use std::net::SocketAddr;

@@ -1,4 +1,6 @@
 //! The settings of explanations of denials: the form of the key, and the address of the pages.
+//!
+//! Tests: below.
 
 use std::path::PathBuf;
 

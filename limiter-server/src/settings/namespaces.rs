@@ -1,7 +1,7 @@
 //! Several namespaces of one server: `[namespace.NAME]` in the settings file.
 //!
 //! The admin part manages all of them. The gateway serves one, because its limits are those of one
-//! Redis deployment.
+//! Redis deployment. Tests: `tests/control_plane/namespaces.rs`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

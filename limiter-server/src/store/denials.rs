@@ -2,7 +2,8 @@
 //!
 //! A source, which is the gateway of a process or the library processes of a namespace, records the
 //! sums of an hour again and again while they grow. A row is replaced by a higher sum only, so
-//! several nodes write the rows of library processes in any order.
+//! several nodes write the rows of library processes in any order. Tests: `tests/denials.rs`,
+//! `tests/support/store_suite.rs`.
 
 use crate::secret;
 use crate::store::sql::{Bind, Dialect, SqlRow, binds};

@@ -1,4 +1,4 @@
-//! Earlier versions of documents.
+//! Earlier versions of documents. Tests: `tests/support/store_suite/revisions.rs`.
 
 use crate::policy_text::PolicyText;
 use crate::store::sql::{SqlRow, binds};

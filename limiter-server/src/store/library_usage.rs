@@ -3,6 +3,7 @@
 //! Redis has the sum of all processes for each minute, which only grows. The row of a minute is
 //! replaced by a higher sum, and later the row of its hour by the sum of its minutes. Several nodes
 //! therefore write the same rows in any order, and a node that starts again repeats its writes.
+//! Tests: `tests/library_usage.rs`, `tests/support/store_suite.rs`.
 
 use crate::store::sql::{Bind, Dialect, binds};
 use crate::store::usage::{CHUNK, COUNTS, read_totals, sums};

@@ -2,7 +2,8 @@
 //!
 //! Texts in Redis name the newest change of the database at their publication by its number and
 //! its time in the audit. A database without this change was restored from an older copy, or a
-//! failover lost the change. Its sessions and tokens may include revoked ones.
+//! failover lost the change. Its sessions and tokens may include revoked ones. Tests:
+//! `tests/support/store_suite/restoration.rs`, `tests/restored_database.rs`.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,7 +1,7 @@
 //! One form of statements and rows for SQLite, PostgreSQL and MySQL.
 //!
 //! Statements use `?` for values, which becomes `$1` for PostgreSQL. Columns have one of two types,
-//! text and a signed integer of 64 bits, so that one statement serves all databases.
+//! text and a signed integer of 64 bits, so that one statement serves all databases. Tests: below.
 
 mod connection;
 mod pool;

@@ -1,7 +1,8 @@
 //! Counts of decisions per policy, by minute and by hour.
 //!
 //! Counts are added, so several nodes write the same rows. Each addition goes to the row of its
-//! minute and to the row of its hour, so removal of old minutes loses nothing of the hours.
+//! minute and to the row of its hour, so removal of old minutes loses nothing of the hours. Tests:
+//! `tests/support/store_suite.rs` (`usage_is_summed_by_minute_and_hour`).
 
 use crate::store::sql::{Bind, Dialect, SqlRow, binds};
 use crate::store::{Store, StoreError};

@@ -1,7 +1,7 @@
 //! Counts that the database has not accepted yet, in the minute of their decisions.
 //!
 //! An outage of more than [`MAX_MINUTES`] drops the counts of the oldest minutes and counts the
-//! dropped decisions in a metric, so the memory is bounded. Decisions never wait.
+//! dropped decisions in a metric, so the memory is bounded. Decisions never wait. Tests: below.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,6 @@
 //! Keys that were denied or are nearly exhausted, as the gateway of this node decided, and the most
-//! denied keys of library processes, as they report them to Redis.
+//! denied keys of library processes, as they report them to Redis. Tests: `tests/denials.rs`,
+//! `tests/library_usage.rs`.
 
 use std::collections::BTreeSet;
 

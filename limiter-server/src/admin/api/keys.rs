@@ -1,7 +1,8 @@
 //! The state of one key in all policies.
 //!
 //! The limiter of the gateway answers for the given key. Keys are not listed: the stores are never
-//! scanned. Each read and each reset is recorded with the fingerprint of the key.
+//! scanned. Each read and each reset is recorded with the fingerprint of the key. Tests:
+//! `tests/http_changes.rs` (`reset_deletes_the_usage_of_one_key`), `tests/pages/truth.rs`.
 
 use axum::Json;
 use axum::extract::{Path, Query, State};

@@ -1,7 +1,7 @@
 //! Suspensions and blocks of a namespace.
 //!
 //! The id is a hash of the scope or of the keys and the app, so a second suspension of one scope,
-//! or block of the same keys, replaces the first.
+//! or block of the same keys, replaces the first. Tests: `tests/overlays.rs`.
 
 mod blocks;
 mod history;

@@ -1,7 +1,8 @@
 //! Changes of a part of a policy: a quota of a key, or a trial.
 //!
 //! Each change saves the policy as a new revision, so permissions, bounds and conflicts are those
-//! of [`policies::save`](super::policies::save).
+//! of [`policies::save`](super::policies::save). Tests: `tests/overlays.rs`
+//! (`quotas_and_trials_change_the_policy`).
 
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;

@@ -1,7 +1,8 @@
 //! The effect of a text of a policy before it is saved.
 //!
 //! The effect is computed for an example, for the keys that were denied or nearly exhausted in the
-//! last minutes, and for a key that the caller names. The stores are never scanned.
+//! last minutes, and for a key that the caller names. The stores are never scanned. Tests:
+//! `tests/pages/preview.rs`.
 
 use axum::Json;
 use axum::extract::{Path, State};

@@ -1,4 +1,4 @@
-//! Changes of the suspensions and blocks of a namespace.
+//! Changes of the suspensions and blocks of a namespace. Tests: `tests/overlays.rs`.
 
 use limiter_core::ConfigError;
 use limiter_core::registry::PolicyRegistry;

@@ -1,7 +1,7 @@
 //! Style sheet and scripts, with a hash of their content in the path.
 //!
 //! A browser keeps them without asking again, since changed content has another path. They are
-//! compressed once at the first use.
+//! compressed once at the first use. Tests: below.
 
 use std::io::Write as _;
 use std::sync::LazyLock;

@@ -1,7 +1,7 @@
 //! The causes of calls that the store did not decide, in words: an outage, an invalid request.
 //!
 //! Gateways record the causes. Library processes report outcomes without them, so the page states
-//! this limitation instead of a cause.
+//! this limitation instead of a cause. Tests: below.
 
 use crate::admin::numbers::{count, grouped};
 use crate::admin::pages::usage::{CountsView, PointListView};

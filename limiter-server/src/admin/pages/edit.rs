@@ -3,7 +3,7 @@
 //! A preview is required by the page, because the form that saves contains the text that was
 //! previewed. A save ([`save`](crate::admin::pages::save)) names the revision that the author read.
 //! If another author saved first, the page shows both versions, and the editor continues with the
-//! text of this author on top of the newer revision.
+//! text of this author on top of the newer revision. Tests: `tests/pages/edit.rs`.
 
 use askama::Template;
 use axum::extract::{Path, Query};

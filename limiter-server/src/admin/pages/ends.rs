@@ -1,4 +1,4 @@
-//! The ends that forms offer: instants, shown before they are saved.
+//! The ends that forms offer: instants, shown before they are saved. Tests: below.
 
 use jiff::civil::Weekday;
 use jiff::tz::TimeZone;

@@ -1,6 +1,6 @@
 //! Why a key was denied at a time: the revision in force, its values, the rules, the last author.
 //!
-//! The page states facts that are recorded, and "not recorded" for all others.
+//! The page states facts that are recorded, and "not recorded" for all others. Tests: below.
 
 use askama::Template;
 use axum::extract::{Path, Query};

@@ -2,7 +2,8 @@
 //!
 //! They are read from the registry and not by the routes of the API, which show the saved state. No
 //! request waits for the database, and forms are refused. Users without a recent session see a
-//! static page with the command that suspends policies.
+//! static page with the command that suspends policies. Tests:
+//! `tests/control_plane/outage_pages.rs`.
 
 use askama::Template;
 use axum::extract::{Request, State};

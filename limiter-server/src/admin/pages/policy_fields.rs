@@ -1,7 +1,7 @@
 //! The fields of the form of a policy, and the text that they stand for. Pure.
 //!
 //! The form states a policy as its sentence does: requests per time, with bursts. The text
-//! keeps every setting that the form does not show.
+//! keeps every setting that the form does not show. Tests: below.
 
 use serde::Deserialize;
 use serde_json::Map;

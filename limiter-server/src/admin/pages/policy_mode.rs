@@ -1,4 +1,4 @@
-//! The mode of a policy: its own, or that of the suspensions that replace it.
+//! The mode of a policy: its own, or that of the suspensions that replace it. Tests: below.
 
 use crate::admin::numbers::grouped;
 use crate::admin::pages::overlays::{OverlayReach, SuspensionView};

@@ -1,7 +1,8 @@
 //! Quotas of single keys of a policy.
 //!
 //! A quota replaces that of the same key and does not depend on other settings of the policy, so
-//! it is saved on top of the newest revision.
+//! it is saved on top of the newest revision. Tests: `tests/pages/edit.rs`
+//! (`quota_of_a_key_is_set_and_removed`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;

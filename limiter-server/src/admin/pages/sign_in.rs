@@ -1,4 +1,4 @@
-//! Sign-in and sign-out.
+//! Sign-in and sign-out. Tests: `tests/pages.rs`, `tests/admin_attacks.rs`.
 
 use askama::Template;
 use axum::extract::{ConnectInfo, Query, State};

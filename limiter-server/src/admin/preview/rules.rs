@@ -2,6 +2,7 @@
 //!
 //! A descriptor is computed for the patterns of each rule, before or after the change, so a rule
 //! that hides a later one is found too. Entries without a value have their key in braces as value.
+//! Tests: below.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -6,7 +6,7 @@
 //!
 //! The name of a policy is a label of metrics and a part of records, so it contains no text of
 //! clients: a descriptor without a configured policy uses the name of its unit alone, and the
-//! multiplier is a part of the key.
+//! multiplier is a part of the key. Tests: below.
 
 use limiter_core::{Enforcement, Key, Policy, UtcOffset};
 use tonic::Status;

@@ -2,7 +2,7 @@
 //!
 //! A request is one message and one answer, so the service reads and writes the frame of the
 //! message itself. The general service of the gRPC library spends as much time on a call as the
-//! decision.
+//! decision. Tests: below.
 
 use std::convert::Infallible;
 use std::future::Future;

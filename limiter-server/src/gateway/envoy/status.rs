@@ -1,4 +1,4 @@
-//! From the result of a limit to the status of a descriptor.
+//! From the result of a limit to the status of a descriptor. Tests: below.
 
 use std::time::Duration;
 

@@ -1,7 +1,8 @@
 //! Checks, peeks, refunds and resets.
 //!
 //! Limits with one key are decided atomically. Sets with different keys are decided in order; when
-//! one denies, the sets that were charged are cancelled and the others are not charged.
+//! one denies, the sets that were charged are cancelled and the others are not charged. Tests:
+//! `tests/http_api.rs`, `tests/http_changes.rs`.
 
 use axum::http::StatusCode;
 use axum::response::Response;

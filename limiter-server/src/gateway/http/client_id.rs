@@ -1,7 +1,7 @@
 //! The ids of the HTTP interface: ids of the library with the names of their limits.
 //!
 //! A permit and a reservation of one set have one id of the library; the limits of a reservation
-//! with different keys form several sets, with one id each.
+//! with different keys form several sets, with one id each. Tests: below.
 
 use std::fmt::Write as _;
 

@@ -5,7 +5,7 @@
 //! enumerations by name or number, 64-bit numbers as numbers or strings, absent fields for default
 //! values, null for an absent field. The status is 200 or 429. Errors are problem documents: 400
 //! for invalid requests as in the original, but 503 when no decision was possible, so that clients
-//! can tell the two apart.
+//! can tell the two apart. Tests: below.
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};

@@ -1,6 +1,7 @@
 //! Writes a JSON object into one buffer.
 //!
 //! A derived serializer escapes each name again for every object; here the names are literals.
+//! Tests: below.
 
 use serde::Serialize;
 

@@ -1,7 +1,7 @@
 //! `/openapi.json`: the description of the routes.
 //!
 //! The routes are registered by their descriptions, so that a route without a description does not
-//! exist. The types here describe JSON that other modules write.
+//! exist. The types here describe JSON that other modules write. Tests: `tests/openapi.rs`.
 
 use std::sync::{Arc, OnceLock};
 

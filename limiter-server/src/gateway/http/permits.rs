@@ -2,7 +2,7 @@
 //!
 //! The id that a client receives contains the policy and the key besides the id of the library, so
 //! that a client renews and releases a permit by its id alone. A change of these parts makes the id
-//! invalid.
+//! invalid. Tests: `tests/http_api.rs`.
 
 use axum::response::Response;
 use limiter_core::detached::{PermitRelease, PermitRenewal};

@@ -1,7 +1,7 @@
 //! Reservations, which a client settles by an id.
 //!
 //! Limits of different keys form several sets, each with a reservation of the library. The id of
-//! the client contains the ids of all of them.
+//! the client contains the ids of all of them. Tests: `tests/http_api.rs`.
 
 use std::time::Duration;
 

@@ -3,7 +3,7 @@
 //! The task runs a step each second, and at once when a bucket is added or ends. A step reads the
 //! mode, counts the reported calls, reports the demand of the streams to the shared ledger, and
 //! sends the assignments after the ledger was recorded. Without the store no share is sent, and
-//! assignments end by themselves.
+//! assignments end by themselves. Tests: below.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

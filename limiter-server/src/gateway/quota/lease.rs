@@ -2,7 +2,8 @@
 //! of the lease.
 //!
 //! All nodes use one holder name, so the epoch of the lease orders their steps. A step whose epoch
-//! was superseded is computed again from the state of the other node.
+//! was superseded is computed again from the state of the other node. Tests:
+//! `tests/quota_ledger.rs` (`lost_record_keeps_assignments_of_the_node`).
 
 use std::time::Duration;
 

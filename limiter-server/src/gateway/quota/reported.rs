@@ -2,7 +2,7 @@
 //!
 //! An Envoy reports allowed and denied calls. In shadow mode it allows all calls, and the calls
 //! that the policy would deny are computed: by the bucket of the stream's share, if the calls
-//! arrived evenly since the last report.
+//! arrived evenly since the last report. Tests: below.
 
 use std::time::Duration;
 

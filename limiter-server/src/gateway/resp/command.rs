@@ -3,7 +3,7 @@
 //! The parser is our own: clients send one of RESP's types only, and every length must be checked
 //! before its bytes are buffered. The crates that parse RESP accept all types of replies, nested
 //! without a bound, and build on a parser library. Inline commands are not accepted. No client
-//! sends them, and without them a web page cannot send commands by an HTTP request.
+//! sends them, and without them a web page cannot send commands by an HTTP request. Tests: below.
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
 //! Runs the decisions of one pipeline together and keeps their order.
 //!
 //! A store may decide limits of one key in another order if their numbers differ, or if one of them
-//! charges nothing. Such a decision starts after all earlier ones have ended.
+//! charges nothing. Such a decision starts after all earlier ones have ended. Tests: below.
 
 use std::future::poll_fn;
 use std::task::Poll;

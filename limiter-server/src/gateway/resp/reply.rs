@@ -1,4 +1,4 @@
-//! Replies and their encoding in both versions of RESP.
+//! Replies and their encoding in both versions of RESP. Tests: below.
 
 use std::io::Write as _;
 

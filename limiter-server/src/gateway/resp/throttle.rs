@@ -4,6 +4,7 @@
 //! `max_burst + 1` that drains `count` per `period` stores the same, so a change of the numbers
 //! keeps the usage as in redis-cell. All of these funnels have one policy name, which is the prefix
 //! of their keys. A key `policy:NAME:KEY` selects a registered policy, and the numbers are ignored.
+//! Tests: below.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};

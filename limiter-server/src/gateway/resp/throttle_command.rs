@@ -1,4 +1,4 @@
-//! The arguments of `CL.THROTTLE`. Pure, and fuzzed with the target `resp_command`.
+//! The arguments of `CL.THROTTLE`. Pure, and fuzzed with the target `resp_command`. Tests: below.
 
 use crate::gateway::resp::shown::shown;
 

@@ -1,7 +1,7 @@
 //! Charts as SVG: calls over time, and the capacities of a suggestion.
 //!
 //! A chart is part of the HTML report, where the labels are HTML and keep their size, or an image
-//! of its own with the labels in it.
+//! of its own with the labels in it. Tests: `tests/replay/guide.rs`.
 
 use std::fmt::Write as _;
 

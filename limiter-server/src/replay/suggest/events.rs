@@ -4,7 +4,7 @@
 //! stored calls is bounded: beyond the bound, the calls of half of the keys are dropped, selected
 //! by a bit of their hash, and the calls of dropped keys are no longer stored. If few keys have
 //! nearly all calls, this frees too little, and the calls from then on are left out. The suggestion
-//! states both. The logs of several policies share one bound (`streams.rs`).
+//! states both. The logs of several policies share one bound (`streams.rs`). Tests: below.
 
 use crate::replay::keys::HashedMap;
 

@@ -1,7 +1,7 @@
 //! The calls for suggestions: one log for all calls, or with rules one for each policy.
 //!
 //! All logs together store a bounded number of calls. At the bound, the largest log drops a part of
-//! its calls, so a policy with few calls keeps all of them.
+//! its calls, so a policy with few calls keeps all of them. Tests: below.
 
 use crate::replay::source::Call;
 use crate::replay::suggest::events::MAX_EVENTS;

@@ -1,6 +1,7 @@
 //! The import of a policy file into an empty database.
 //!
 //! Revision 1 of a policy has the authors, times and note of the file. The audit names the import.
+//! Tests: `tests/control_plane/first_import.rs`.
 
 use std::path::Path;
 

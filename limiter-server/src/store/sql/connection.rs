@@ -3,7 +3,8 @@
 //! A database host that vanishes keeps its connections open until TCP gives up, minutes later. A
 //! statement without an answer therefore fails after a time, and its connection is closed: the
 //! answer could arrive as that of the next statement, and the state of the transaction is unknown.
-//! A statement whose caller was cancelled has no answer either.
+//! A statement whose caller was cancelled has no answer either. Tests:
+//! `tests/control_plane/stalled_database.rs`.
 
 use std::time::Duration;
 

@@ -5,7 +5,8 @@
 //! Each holder above its share then receives a smaller bucket at once. Without stored permits, the
 //! permits of the replaced bucket pay for it and do not count as spent: at most one eighth of them,
 //! so that all such permits together are at most 8/7 of the permits at the reduction, which are at
-//! most 7/8 of the capacity before. A bucket of one permit is not renewed instead.
+//! most 7/8 of the capacity before. A bucket of one permit is not renewed instead. Tests:
+//! `tests/quota_ledger/reduction.rs`.
 
 use crate::gateway::quota::bucket::{AssignedBucket, proportional_permits, whole_refill};
 use crate::gateway::quota::ledger::{HolderId, HolderState, MILLION, QuotaLedger};
