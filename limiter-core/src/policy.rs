@@ -51,7 +51,8 @@ pub(crate) use crate::policy::algorithm::Algorithm;
 #[cfg(feature = "redis")]
 pub(crate) use crate::policy::builder::check_deadline;
 pub use crate::policy::builder::{
-    CounterWindowParams, FixedWindowParams, LevelParams, PolicyBuilder, SlidingWindowParams,
+    ConcurrencyParams, CounterWindowParams, FixedWindowParams, LevelParams, PolicyBuilder,
+    SlidingWindowParams,
 };
 pub(crate) use crate::policy::builder::{MAX_DEADLINE, check_text};
 pub(crate) use crate::policy::cached_text::CachedText;
@@ -59,7 +60,6 @@ pub use crate::policy::calendar::UtcOffset;
 #[cfg(feature = "redis")]
 pub(crate) use crate::policy::calendar::origin;
 pub(crate) use crate::policy::concurrency::Concurrency;
-pub use crate::policy::concurrency::ConcurrencyParams;
 pub(crate) use crate::policy::counter_window::{CounterWindow, MAX_COUNTED};
 pub use crate::policy::enforcement::Enforcement;
 pub(crate) use crate::policy::fixed_window::{FixedWindow, Periods};
@@ -325,6 +325,11 @@ impl Policy {
 
     pub(crate) fn algorithm(&self) -> &Algorithm {
         &self.0.algorithm
+    }
+
+    /// True for a concurrency policy.
+    pub(crate) fn is_concurrency(&self) -> bool {
+        matches!(self.algorithm(), Algorithm::Concurrency(_))
     }
 
     #[cfg(feature = "metrics")]

@@ -7,6 +7,7 @@
 //! Invariant: an existing policy is valid: its numbers fit the exact arithmetic, and its settings
 //! suit its algorithm. Tests: `policy/builder/tests.rs`.
 
+mod concurrency;
 mod levels;
 pub(crate) mod options;
 mod windows;
@@ -18,6 +19,7 @@ use std::time::Duration;
 use crate::error::{ConfigError, POLICY_NAME};
 use crate::identity::Prefix;
 use crate::key::escape_part;
+pub use crate::policy::builder::concurrency::ConcurrencyParams;
 pub use crate::policy::builder::levels::LevelParams;
 pub use crate::policy::builder::windows::{CounterWindowParams, FixedWindowParams, SlidingWindowParams};
 use crate::policy::options::RareSettings;

@@ -5,12 +5,17 @@
 //! of the bounds: `tests/properties.rs`, `tests/counter_error.rs`; of changes:
 //! `tests/contract/policies.rs`, `tests/contract/rollout.rs`.
 
+use std::time::Duration;
+
 use crate::policy::{
-    Algorithm, CounterWindowParams, FixedWindowParams, Funnel, LevelParams, Policy, PolicyBuilder,
-    SlidingWindowParams, TokenBucket,
+    Algorithm, ConcurrencyParams, CounterWindowParams, FixedWindowParams, Funnel, LevelParams, Policy,
+    PolicyBuilder, SlidingWindowParams, TokenBucket,
 };
 
 impl Policy {
+    /// Default time for which a permit of [`concurrency`](Self::concurrency) outlives its holder.
+    pub const DEFAULT_LEASE: Duration = Duration::from_secs(30);
+
     /// Builds a token bucket: `capacity` at once, then `rate`. Over any time T it admits at most
     /// capacity + rate·T.
     pub fn token_bucket(name: impl Into<String>) -> PolicyBuilder<LevelParams> {
@@ -116,5 +121,30 @@ impl Policy {
     /// ```
     pub fn fixed_window(name: impl Into<String>) -> PolicyBuilder<FixedWindowParams> {
         PolicyBuilder::fixed_window(name.into())
+    }
+
+    /// Builds a concurrency limit: a maximum number of permits held at once, in all processes
+    /// together. A permit is held from
+    /// [`Limiter::acquire_concurrency`](crate::Limiter::acquire_concurrency) until it is dropped.
+    /// The permits of a crashed process are available again after the
+    /// [`lease`](PolicyBuilder::lease).
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// use limiter_core::{Limiter, Policy};
+    ///
+    /// let limits = Limiter::in_process().build();
+    /// let export = Policy::concurrency("export").max(2).lease("30s").build()?;
+    ///
+    /// let first = limits.acquire_concurrency(&export, "tenant:3").await?;
+    /// let second = limits.acquire_concurrency(&export, "tenant:3").await?;
+    /// assert!(limits.acquire_concurrency(&export, "tenant:3").await.unwrap_err().is_limited());
+    /// drop(first);
+    /// assert!(limits.acquire_concurrency(&export, "tenant:3").await.is_ok());
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn concurrency(name: impl Into<String>) -> PolicyBuilder<ConcurrencyParams> {
+        PolicyBuilder::concurrency(name.into())
     }
 }
