@@ -5,6 +5,7 @@
 //! series is bounded by the number of policies. Tests: `tests/metrics.rs`, `tests/spans.rs`,
 //! `tests/operations.rs`.
 
+mod limit_event;
 #[cfg(feature = "metrics")]
 mod names;
 #[cfg(not(feature = "metrics"))]
@@ -14,11 +15,12 @@ mod outcome;
 pub(crate) mod recorded;
 mod span;
 
+pub(crate) use crate::observe::limit_event::LimitEvent;
 #[cfg(not(feature = "metrics"))]
 pub(crate) use crate::observe::noop::*;
 pub(crate) use crate::observe::outcome::{
-    LimitEvent, ReportedLimit, UsageRecorder, answered, count_exempt, decided, record_acquire,
-    record_holder_decisions, rejected, request_answered, trial, used, waited,
+    ReportedLimit, UsageRecorder, answered, count_exempt, decided, record_acquire, record_holder_decisions,
+    rejected, request_answered, trial, used, waited,
 };
 #[cfg(feature = "metrics")]
 pub(crate) use crate::observe::recorded::*;

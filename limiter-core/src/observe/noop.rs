@@ -5,7 +5,7 @@
 
 use crate::decision::Origin;
 use crate::error::StoreErrorKind;
-use crate::observe::outcome::LimitEvent;
+use crate::observe::limit_event::LimitEvent;
 use crate::policy::Policy;
 
 /// True if decisions are counted in metrics.

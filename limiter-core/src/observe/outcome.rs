@@ -16,34 +16,13 @@ use smallvec::SmallVec;
 use crate::algorithm::Mode;
 use crate::decision::{Allowed, Decision, Origin, Rejection, SingleOutcome};
 use crate::key::Key;
-use crate::observe::{AsDecision, HAS_METRICS, count, count_calls, count_trial};
+use crate::observe::{AsDecision, HAS_METRICS, LimitEvent, count, count_calls, count_trial};
 use crate::policy::Policy;
 use crate::request::DecisionRequest;
 #[cfg(feature = "redis")]
 pub(crate) use crate::usage_recorder::UsageRecorder;
 #[cfg(feature = "redis")]
 use crate::usage_recorder::{CountedUsage, UsageOutcome};
-
-/// The outcome of one limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LimitEvent {
-    /// The cost fitted; it was charged unless the store did not decide.
-    Allowed,
-    /// The cost did not fit.
-    Denied,
-    /// A penalty blocks the key.
-    Blocked,
-    /// The call would have been denied or rejected, but the policy is in shadow mode.
-    ShadowDenied,
-    /// The cost fitted and was not charged, because another limit of the decision denied.
-    Spared,
-    /// No permit became available within the timeout.
-    TimedOut,
-    /// The request is invalid: a cost above the quota, an invalid cost or key.
-    Invalid,
-    /// There was no decision.
-    Error,
-}
 
 /// A limit of a call: its policy, and its key as far as the call knows it.
 #[derive(Clone, Debug)]
@@ -62,20 +41,6 @@ impl<'a> ReportedLimit<'a> {
 
     pub(crate) fn without_key(policy: &'a Policy) -> Self {
         Self { policy, key: None }
-    }
-}
-
-#[cfg(feature = "redis")]
-impl LimitEvent {
-    /// Returns the outcome in the usage; `None` for a limit that another one spared.
-    fn usage(self) -> Option<UsageOutcome> {
-        match self {
-            Self::Allowed => Some(UsageOutcome::Allowed),
-            Self::Denied | Self::Blocked | Self::TimedOut => Some(UsageOutcome::Denied),
-            Self::ShadowDenied => Some(UsageOutcome::WouldDeny),
-            Self::Invalid | Self::Error => Some(UsageOutcome::Failed),
-            Self::Spared => None,
-        }
     }
 }
 

@@ -12,9 +12,9 @@ use metrics::{Counter, Gauge, Key, Label, Level, Metadata, Recorder};
 use crate::decision::Origin;
 use crate::error::StoreErrorKind;
 use crate::metrics_handles::{LazyHandle, OUTCOMES};
+use crate::observe::limit_event::LimitEvent;
 use crate::observe::names;
 use crate::observe::names::{describe_counter, describe_gauge};
-use crate::observe::outcome::LimitEvent;
 use crate::policy::Policy;
 
 const METADATA: Metadata<'static> = Metadata::new(module_path!(), Level::INFO, Some(module_path!()));
