@@ -20,11 +20,45 @@ pub struct PolicyHandle<'a> {
     name: &'a str,
 }
 
-impl<'a> PolicyHandle<'a> {
-    pub(super) fn new(limiter: &'a Limiter, name: &'a str) -> Self {
-        Self { limiter, name }
+impl Limiter {
+    /// Returns a handle that looks up the policy of this name in the [registry](Self::registry) at
+    /// each call.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// use limiter_core::registry::{OnUnknownPolicy, PolicyEntry, PolicyRegistry};
+    /// use limiter_core::{Limiter, ManualClock, Origin, Policy, Rejection};
+    ///
+    /// let search = Policy::token_bucket("search").capacity(2).rate("1/s").build()?;
+    /// let mail = Policy::sliding_window("mail").limit(5).window("1m").build()?;
+    /// let registry = PolicyRegistry::new().with(search).with(PolicyEntry::new(mail).for_apps(["newsletter"])?);
+    ///
+    /// let clock = ManualClock::new();
+    /// let limits = Limiter::in_process().clock(&clock).registry(&registry).app("checkout").build();
+    /// assert_eq!(limits.named("search").check("ann").await?.remaining(), 1);
+    /// for name in ["serach", "mail"] {
+    ///     let decision = limits.named(name).check("ann").await?;
+    ///     assert!(decision.is_allowed());
+    ///     assert_eq!(decision.origin(), Origin::NotConfigured);
+    /// }
+    /// assert_eq!(registry.not_configured(), 2);
+    ///
+    /// let strict = Limiter::in_process().registry(&registry).on_unknown_policy(OnUnknownPolicy::Deny).build();
+    /// let refused = strict.named("serach").check("ann").await;
+    /// assert!(matches!(refused, Err(Rejection::NotConfigured { policy }) if policy == "serach"));
+    /// # Ok::<(), limiter_core::Rejection>(())
+    /// # }).unwrap();
+    /// ```
+    #[must_use]
+    pub fn named<'a>(&'a self, policy: &'a str) -> PolicyHandle<'a> {
+        PolicyHandle {
+            limiter: self,
+            name: policy,
+        }
     }
+}
 
+impl<'a> PolicyHandle<'a> {
     /// Checks as [`Limiter::check`] does.
     ///
     /// # Errors
