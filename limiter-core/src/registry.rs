@@ -19,16 +19,19 @@ mod entry;
 mod entry_state;
 #[cfg(feature = "registry")]
 mod file;
+mod key_override;
 mod key_overrides;
 mod metadata;
 mod on_unknown_policy;
 mod overlay;
+mod overlays;
 pub(crate) mod policy_lookup;
 mod rate_type;
 #[cfg(all(feature = "registry", feature = "redis"))]
 mod redis;
 mod retired_generations;
 mod rule;
+mod rules;
 mod shared;
 mod sources;
 #[cfg(feature = "registry")]
@@ -54,13 +57,12 @@ pub use crate::registry::entry::PolicyEntry;
 pub use crate::registry::entry_state::{EntryEdit, EntryState};
 #[cfg(feature = "registry")]
 pub use crate::registry::file::FileSource;
-pub use crate::registry::key_overrides::KeyOverride;
+pub use crate::registry::key_override::KeyOverride;
 pub use crate::registry::metadata::PolicyMetadata;
 pub use crate::registry::on_unknown_policy::OnUnknownPolicy;
 pub use crate::registry::overlay::{Block, BlockTarget, Suspension, SuspensionMode, SuspensionScope};
-pub(crate) use crate::registry::overlay::{
-    OverlaidLimit, OverlayRule, OverlaySet, OverlayWatcher, SourceOverlays,
-};
+pub(crate) use crate::registry::overlay::{OverlaidLimit, OverlayRule, OverlaySet, SourceOverlays};
+pub(crate) use crate::registry::overlays::OverlayWatcher;
 pub use crate::registry::rate_type::RateType;
 #[cfg(all(feature = "registry", feature = "redis"))]
 pub use crate::registry::redis::{

@@ -52,15 +52,15 @@ pub(crate) struct OverlaidLimit<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct OverlaySet {
     /// In descending order of precedence.
-    pub(super) suspensions: Vec<Suspension>,
-    pub(super) blocks: Vec<Block>,
+    pub(in crate::registry) suspensions: Vec<Suspension>,
+    pub(in crate::registry) blocks: Vec<Block>,
     for_all: BlockedKeys,
     by_app: HashMap<Box<str>, BlockedKeys>,
 }
 
 impl OverlaySet {
     /// Joins the overlays of sources, given in descending order of precedence.
-    pub(super) fn join<'a>(sources: impl IntoIterator<Item = &'a Arc<SourceOverlays>>) -> Self {
+    pub(in crate::registry) fn join<'a>(sources: impl IntoIterator<Item = &'a Arc<SourceOverlays>>) -> Self {
         let mut set = Self::default();
         let mut positions = HashMap::new();
         for source in sources {
@@ -88,7 +88,7 @@ impl OverlaySet {
         set
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::registry) fn is_empty(&self) -> bool {
         self.suspensions.is_empty() && self.blocks.is_empty()
     }
 
