@@ -1,6 +1,4 @@
 use std::future::pending;
-#[cfg(feature = "redis")]
-use std::future::ready;
 use std::thread;
 
 use tokio::sync::oneshot;
@@ -68,43 +66,4 @@ async fn running_time_is_not_detected_as_paused() {
         assert!(!is_paused(Instant::now()));
         tokio::task::yield_now().await;
     }
-}
-
-#[cfg(feature = "redis")]
-#[tokio::test]
-async fn only_future_dropped_after_deadline_reports_timeout() {
-    let wait = CallDeadline::after(Duration::from_millis(20));
-    let mut on_timeout = 0;
-    let mut never = pin!(pending::<()>());
-    let cancelled = wait.for_answer(never.as_mut(), || on_timeout += 1);
-    assert!(tokio::time::timeout(Duration::ZERO, cancelled).await.is_err());
-    assert_eq!(on_timeout, 0);
-
-    let in_vain = wait.for_answer(never, || on_timeout += 1);
-    assert!(tokio::time::timeout(wait.deadline(), in_vain).await.is_err());
-    assert_eq!(on_timeout, 1);
-
-    wait.for_answer(pin!(ready(())), || on_timeout += 1).await;
-    assert_eq!(on_timeout, 1);
-}
-
-/// A stalled process: the reply is there when the timer of its deadline fires.
-#[cfg(feature = "redis")]
-#[tokio::test]
-async fn reply_in_last_polls_is_taken() {
-    let wait = CallDeadline::since(Instant::now(), Duration::ZERO);
-    for polls in [1, EXTRA_POLLS] {
-        let mut missing = polls;
-        let late = poll_fn(|_| match missing {
-            0 => Poll::Ready(Ok(7)),
-            _ => {
-                missing -= 1;
-                Poll::Pending
-            }
-        });
-        assert_eq!(wait.within(pin!(late)).await.ok(), Some(7), "{polls}");
-    }
-    let never = pin!(pending::<Result<(), StoreError>>());
-    let error = wait.within(never).await.unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::Timeout);
 }
