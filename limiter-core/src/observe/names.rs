@@ -9,14 +9,12 @@ use metrics::{Recorder, Unit};
 /// Counter: decisions, by policy, outcome and origin.
 pub(super) const DECISIONS: &str = "limiter_decisions_total";
 /// Histogram: duration of decisions that queried Redis, by origin.
-#[cfg(feature = "redis")]
 pub(super) const SECONDS: &str = "limiter_decision_seconds";
 /// Counter: decisions of trial values, by policy and outcome.
 pub(super) const TRIALS: &str = "limiter_trial_decisions_total";
 /// Counter: queries without a reply of the store, by kind.
 pub(super) const STORE_ERRORS: &str = "limiter_store_errors_total";
 /// Counter: decisions that are missing in the usage in Redis.
-#[cfg(feature = "redis")]
 pub(super) const USAGE_DROPPED: &str = "limiter_usage_dropped_total";
 /// Counter: calls with a policy name that is not configured.
 pub(super) const NOT_CONFIGURED: &str = "limiter_not_configured_total";
@@ -27,19 +25,14 @@ pub(super) const SHED: &str = "limiter_shed_total";
 /// Gauge: calls that wait for a permit.
 pub(super) const WAITING: &str = "limiter_waiting_calls";
 /// Counter: reads of an invalid registry text, by source.
-#[cfg(feature = "registry")]
 pub(super) const REGISTRY_REFUSED: &str = "limiter_registry_refused_total";
 /// Gauge: the revision of the policy registry in Redis.
-#[cfg(all(feature = "registry", feature = "redis"))]
 pub(super) const REGISTRY_REVISION: &str = "limiter_registry_revision";
 /// Gauge, by node: 0 closed, 1 half-open, 2 open.
-#[cfg(feature = "redis")]
 pub(super) const BREAKER_STATE: &str = "limiter_breaker_state";
 /// Histogram: number of requests per command.
-#[cfg(feature = "redis")]
 pub(super) const BATCH_REQUESTS: &str = "limiter_batch_requests";
 /// Gauge: number of replicas that share the limits.
-#[cfg(feature = "redis")]
 pub(super) const REPLICAS: &str = "limiter_replicas";
 
 /// Describes a counter to a recorder. Idempotent.
@@ -67,26 +60,19 @@ fn help(name: &str) -> &'static str {
     match name {
         DECISIONS => "Decisions, by policy, outcome and origin",
         TRIALS => "Decisions of trial values, which do not affect calls, by policy and outcome",
-        #[cfg(feature = "redis")]
         SECONDS => "Duration of decisions that queried Redis, by final origin",
-        #[cfg(feature = "redis")]
         USAGE_DROPPED => "Decisions that are missing in the usage in Redis",
         STORE_ERRORS => "Store queries without a reply, by kind",
         WAITING => "Calls that wait for a permit",
         NOT_CONFIGURED => "Calls with a policy name that is not configured, or not for their app",
         FORWARDED_UNREAD => "Requests with forwarding headers that are limited by the peer's address",
         SHED => "Requests shed because too many were in flight, by priority",
-        #[cfg(feature = "registry")]
         REGISTRY_REFUSED => {
             "Reads of an invalid policy registry text, which keep the previous policies, by source"
         }
-        #[cfg(all(feature = "registry", feature = "redis"))]
         REGISTRY_REVISION => "Revision of the policy registry in Redis that is in use",
-        #[cfg(feature = "redis")]
         BREAKER_STATE => "Breaker of a Redis node: 0 closed, 1 half-open, 2 open",
-        #[cfg(feature = "redis")]
         BATCH_REQUESTS => "Requests sent to Redis in one command",
-        #[cfg(feature = "redis")]
         REPLICAS => "Replicas that share the limits, as this one counts them",
         _ => "",
     }
