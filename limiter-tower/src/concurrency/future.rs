@@ -43,14 +43,14 @@ pin_project! {
     #[must_use = "futures do nothing unless polled"]
     pub struct ConcurrencyLimitFuture<S: Service<Request<B>>, B> {
         #[pin]
-        state: State<S, B>,
+        state: ConcurrencyState<S, B>,
     }
 }
 
 pin_project! {
-    #[project = StateProj]
+    #[project = ConcurrencyStateProj]
     // States that are rarer than a call are boxed, so that they do not enlarge the future.
-    enum State<S: Service<Request<B>>, B> {
+    enum ConcurrencyState<S: Service<Request<B>>, B> {
         Extracting { pending: Option<Box<(PendingKey, Call<S, B>)>> },
         Admitting { pending: Option<Box<(PendingDecision<Admitted>, Call<S, B>)>> },
         Calling { #[pin] inner: S::Future, response_hooks: ResponseHooks, permit_handle: Option<PermitHandle> },
@@ -76,14 +76,14 @@ impl<S: Service<Request<B>>, B> ConcurrencyLimitFuture<S, B> {
     pub(super) fn extracting(pending: PendingKey, call: Call<S, B>) -> Self {
         let pending = Some(Box::new((pending, call)));
         Self {
-            state: State::Extracting { pending },
+            state: ConcurrencyState::Extracting { pending },
         }
     }
 
     pub(super) fn admitting(pending: PendingDecision<Admitted>, call: Call<S, B>) -> Self {
         let pending = Some(Box::new((pending, call)));
         Self {
-            state: State::Admitting { pending },
+            state: ConcurrencyState::Admitting { pending },
         }
     }
 
@@ -93,7 +93,7 @@ impl<S: Service<Request<B>>, B> ConcurrencyLimitFuture<S, B> {
         permit_handle: Option<PermitHandle>,
     ) -> Self {
         Self {
-            state: State::Calling {
+            state: ConcurrencyState::Calling {
                 inner,
                 response_hooks,
                 permit_handle,
@@ -104,19 +104,19 @@ impl<S: Service<Request<B>>, B> ConcurrencyLimitFuture<S, B> {
     pub(super) fn answered(response: LayerResponse) -> Self {
         let response = Some(response);
         Self {
-            state: State::Answered { response },
+            state: ConcurrencyState::Answered { response },
         }
     }
 }
 
 impl<S: Service<Request<B>>, B> Call<S, B> {
     /// Continues with the result of the extractor, as after a synchronous extraction.
-    fn extracted(mut self, answer: Extraction<'static>) -> State<S, B> {
+    fn extracted(mut self, answer: Extraction<'static>) -> ConcurrencyState<S, B> {
         let scope = match answer {
             Extraction::Key(key) => RequestScope::Key(key),
             Extraction::Limits(request_limits) => RequestScope::RequestLimits(request_limits),
             Extraction::Skip => {
-                return State::Calling {
+                return ConcurrencyState::Calling {
                     inner: self.ready.call(self.request),
                     response_hooks: ResponseHooks::default(),
                     permit_handle: None,
@@ -125,7 +125,7 @@ impl<S: Service<Request<B>>, B> Call<S, B> {
             Extraction::Reject(rejection) => return self.refused(rejection),
             Extraction::Pending(pending) => {
                 let pending = Some(Box::new((pending, self)));
-                return State::Extracting { pending };
+                return ConcurrencyState::Extracting { pending };
             }
         };
         match self.admission.try_admit(&scope) {
@@ -134,16 +134,16 @@ impl<S: Service<Request<B>>, B> Call<S, B> {
                 let bound = wait::timeout(self.request.headers());
                 let admitting = self.admission.pending(scope, bound);
                 let pending = Some(Box::new((admitting, self)));
-                State::Admitting { pending }
+                ConcurrencyState::Admitting { pending }
             }
         }
     }
 
-    fn answered(mut self, answer: Result<Admitted, Rejection>) -> State<S, B> {
+    fn answered(mut self, answer: Result<Admitted, Rejection>) -> ConcurrencyState<S, B> {
         match answer {
             Ok(admitted) => {
                 let (response_hooks, permit_handle) = self.admission.admitted(admitted, &mut self.request);
-                State::Calling {
+                ConcurrencyState::Calling {
                     inner: self.ready.call(self.request),
                     response_hooks,
                     permit_handle,
@@ -153,16 +153,16 @@ impl<S: Service<Request<B>>, B> Call<S, B> {
                 let protocol = Protocol::from_request(&self.request);
                 let response = self.admission.limits.responder().rejected(rejection, &protocol);
                 let response = Some(Box::new(response));
-                State::Answered { response }
+                ConcurrencyState::Answered { response }
             }
         }
     }
 
-    fn refused(self, rejection: KeyRejection) -> State<S, B> {
+    fn refused(self, rejection: KeyRejection) -> ConcurrencyState<S, B> {
         let protocol = Protocol::from_request(&self.request);
         let response = self.admission.limits.responder().refused(rejection, &protocol);
         let response = Some(Box::new(response));
-        State::Answered { response }
+        ConcurrencyState::Answered { response }
     }
 }
 
@@ -177,7 +177,7 @@ where
         let mut state = self.project().state;
         loop {
             let next = match state.as_mut().project() {
-                StateProj::Calling {
+                ConcurrencyStateProj::Calling {
                     inner,
                     response_hooks,
                     permit_handle,
@@ -197,7 +197,7 @@ where
                         }));
                     }
                     match permit_handle.and_then(PermitHandle::release) {
-                        Some(release) => State::Releasing {
+                        Some(release) => ConcurrencyState::Releasing {
                             release,
                             called: Some(Called {
                                 result,
@@ -207,7 +207,7 @@ where
                         None => return Poll::Ready(respond(result, response_hooks)),
                     }
                 }
-                StateProj::Releasing { release, called } => {
+                ConcurrencyStateProj::Releasing { release, called } => {
                     ready!(Pin::new(release).poll(context));
                     let Some(Called {
                         result,
@@ -218,19 +218,19 @@ where
                     };
                     return Poll::Ready(respond(result, response_hooks));
                 }
-                StateProj::Extracting { pending } => {
+                ConcurrencyStateProj::Extracting { pending } => {
                     let Some(waiting) = pending else { ended() };
                     let answer = ready!(Pin::new(&mut waiting.0).poll(context));
                     let Some(waiting) = pending.take() else { ended() };
                     waiting.1.extracted(answer)
                 }
-                StateProj::Admitting { pending } => {
+                ConcurrencyStateProj::Admitting { pending } => {
                     let Some(waiting) = pending else { ended() };
                     let answer = ready!(Pin::new(&mut waiting.0).poll(context));
                     let Some(waiting) = pending.take() else { ended() };
                     waiting.1.answered(answer)
                 }
-                StateProj::Answered { response } => {
+                ConcurrencyStateProj::Answered { response } => {
                     let Some(response) = response.take() else { ended() };
                     return Poll::Ready(Ok(response.map(|body| PermitBody::new(body.of_any(), None))));
                 }
@@ -258,11 +258,11 @@ fn respond<B, E>(
 impl<S: Service<Request<B>>, B> fmt::Debug for ConcurrencyLimitFuture<S, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match &self.state {
-            State::Extracting { .. } => "Extracting",
-            State::Admitting { .. } => "Admitting",
-            State::Calling { .. } => "Calling",
-            State::Releasing { .. } => "Releasing",
-            State::Answered { .. } => "Answered",
+            ConcurrencyState::Extracting { .. } => "Extracting",
+            ConcurrencyState::Admitting { .. } => "Admitting",
+            ConcurrencyState::Calling { .. } => "Calling",
+            ConcurrencyState::Releasing { .. } => "Releasing",
+            ConcurrencyState::Answered { .. } => "Answered",
         };
         f.debug_struct("ConcurrencyLimitFuture")
             .field("state", &state)

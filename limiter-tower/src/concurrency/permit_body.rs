@@ -28,14 +28,14 @@ pin_project! {
     pub struct PermitBody<B> {
         #[pin]
         body: ResponseBody<B>,
-        permit: State,
+        permit: PermitState,
         // The bytes that the server still sends, if the response states its length.
         left: Option<u64>,
     }
 }
 
 #[derive(Debug)]
-enum State {
+enum PermitState {
     /// The permit is released, or there was none.
     Free,
     PermitHandle(PermitHandle),
@@ -47,15 +47,15 @@ impl<B> PermitBody<B> {
     /// Returns the permit, until it is released.
     pub fn held(&self) -> Option<&PermitHandle> {
         match &self.permit {
-            State::PermitHandle(permit) => Some(permit),
-            State::Free | State::Releasing(..) => None,
+            PermitState::PermitHandle(permit) => Some(permit),
+            PermitState::Free | PermitState::Releasing(..) => None,
         }
     }
 
     pub(super) fn new(body: ResponseBody<B>, permit: Option<PermitHandle>) -> Self {
         Self {
             body,
-            permit: permit.map_or(State::Free, State::PermitHandle),
+            permit: permit.map_or(PermitState::Free, PermitState::PermitHandle),
             left: None,
         }
     }
@@ -77,8 +77,8 @@ impl<B> Default for PermitBody<B> {
 impl From<PermitBody<axum::body::Body>> for axum::body::Body {
     fn from(body: PermitBody<axum::body::Body>) -> Self {
         match body.permit {
-            State::Free => body.body.into(),
-            State::PermitHandle(_) | State::Releasing(..) => Self::new(body),
+            PermitState::Free => body.body.into(),
+            PermitState::PermitHandle(_) | PermitState::Releasing(..) => Self::new(body),
         }
     }
 }
@@ -87,8 +87,8 @@ impl From<PermitBody<axum::body::Body>> for axum::body::Body {
 impl From<PermitBody<tonic::body::Body>> for tonic::body::Body {
     fn from(body: PermitBody<tonic::body::Body>) -> Self {
         match body.permit {
-            State::Free => body.body.into(),
-            State::PermitHandle(_) | State::Releasing(..) => Self::new(body),
+            PermitState::Free => body.body.into(),
+            PermitState::PermitHandle(_) | PermitState::Releasing(..) => Self::new(body),
         }
     }
 }
@@ -103,10 +103,10 @@ impl<B: Body<Data = Bytes>> Body for PermitBody<B> {
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let mut this = self.project();
         loop {
-            if let State::Releasing(release, frame) = this.permit {
+            if let PermitState::Releasing(release, frame) = this.permit {
                 ready!(Pin::new(release).poll(context));
                 let frame = frame.take();
-                *this.permit = State::Free;
+                *this.permit = PermitState::Free;
                 return Poll::Ready(frame.map(Ok));
             }
             let polled = ready!(this.body.as_mut().poll_frame(context));
@@ -124,29 +124,29 @@ impl<B: Body<Data = Bytes>> Body for PermitBody<B> {
                 // The connection ends with the error, so no request follows on it, and the release
                 // is not awaited.
                 Some(Err(error)) => {
-                    *this.permit = State::Free;
+                    *this.permit = PermitState::Free;
                     return Poll::Ready(Some(Err(error)));
                 }
                 Some(Ok(frame)) => return Poll::Ready(Some(Ok(frame))),
                 None => None,
             };
-            *this.permit = match std::mem::replace(this.permit, State::Free) {
-                State::PermitHandle(permit) => match permit.release() {
-                    Some(release) => State::Releasing(release, frame),
+            *this.permit = match std::mem::replace(this.permit, PermitState::Free) {
+                PermitState::PermitHandle(permit) => match permit.release() {
+                    Some(release) => PermitState::Releasing(release, frame),
                     None => return Poll::Ready(frame.map(Ok)),
                 },
-                State::Free | State::Releasing(..) => return Poll::Ready(frame.map(Ok)),
+                PermitState::Free | PermitState::Releasing(..) => return Poll::Ready(frame.map(Ok)),
             };
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        !matches!(self.permit, State::Releasing(..)) && self.body.is_end_stream()
+        !matches!(self.permit, PermitState::Releasing(..)) && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
         let mut hint = self.body.size_hint();
-        if let State::Releasing(_, Some(frame)) = &self.permit {
+        if let PermitState::Releasing(_, Some(frame)) = &self.permit {
             if let Some(data) = frame.data_ref() {
                 let length = u64::try_from(data.len()).unwrap_or(u64::MAX);
                 if let Some(upper) = hint.upper() {

@@ -15,10 +15,10 @@ use super::ip_net::IpNet;
 /// [`client_ip`](super::client_ip()).
 #[derive(Clone, Debug, Hash)]
 #[must_use = "pass it to `key::client_ip`"]
-pub struct TrustedProxies(Kind);
+pub struct TrustedProxies(ProxyRule);
 
 #[derive(Clone, Debug, Hash)]
-enum Kind {
+enum ProxyRule {
     Hops(u8),
     Networks(Arc<[IpNet]>),
 }
@@ -34,7 +34,7 @@ impl TrustedProxies {
     /// choose its address. If the addresses of the proxies are available, use
     /// [`networks`](Self::networks), which also checks the peer.
     pub fn hops(proxies: u8) -> Self {
-        Self(Kind::Hops(proxies))
+        Self(ProxyRule::Hops(proxies))
     }
 
     /// Trusts the proxies at these addresses or in these networks.
@@ -61,7 +61,7 @@ impl TrustedProxies {
     ///
     /// [`IpAddr`] and the `IpNet` of the crate `ipnet` implement `Into<IpNet>`.
     pub fn networks(networks: impl IntoIterator<Item = IpNet>) -> Self {
-        Self(Kind::Networks(networks.into_iter().collect()))
+        Self(ProxyRule::Networks(networks.into_iter().collect()))
     }
 }
 
@@ -89,14 +89,14 @@ impl TrustedProxies {
         mut named: impl Iterator<Item = Option<IpAddr>>,
     ) -> Result<IpAddr, UnknownClient> {
         match &self.0 {
-            Kind::Hops(proxies) => match proxies.checked_sub(1) {
+            ProxyRule::Hops(proxies) => match proxies.checked_sub(1) {
                 None => peer().ok_or(UnknownClient::Peer),
                 Some(nearer) => {
                     let farthest = named.nth(usize::from(nearer)).ok_or(UnknownClient::TooShort)?;
                     farthest.ok_or(UnknownClient::Unnamed)
                 }
             },
-            Kind::Networks(networks) => {
+            ProxyRule::Networks(networks) => {
                 let is_proxy = |address: &IpAddr| networks.iter().any(|network| network.contains(address));
                 let mut client = peer().ok_or(UnknownClient::Peer)?;
                 for _ in 0..=MAX_PROXIES {

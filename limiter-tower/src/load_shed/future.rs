@@ -30,13 +30,13 @@ pin_project! {
     #[must_use = "futures do nothing unless polled"]
     pub struct LoadShedFuture<F> {
         #[pin]
-        state: State<F>,
+        state: ShedState<F>,
     }
 }
 
 pin_project! {
-    #[project = StateProj]
-    enum State<F> {
+    #[project = ShedStateProj]
+    enum ShedState<F> {
         Calling { #[pin] inner: F, place: Option<InFlightGuard> },
         Answered { response: Option<LayerResponse> },
     }
@@ -45,14 +45,14 @@ pin_project! {
 impl<F> LoadShedFuture<F> {
     pub(super) fn calling(inner: F, place: Option<InFlightGuard>) -> Self {
         Self {
-            state: State::Calling { inner, place },
+            state: ShedState::Calling { inner, place },
         }
     }
 
     pub(super) fn answered(response: LayerResponse) -> Self {
         let response = Some(response);
         Self {
-            state: State::Answered { response },
+            state: ShedState::Answered { response },
         }
     }
 }
@@ -66,13 +66,13 @@ where
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         Poll::Ready(Ok(match self.project().state.project() {
-            StateProj::Calling { inner, place } => {
+            ShedStateProj::Calling { inner, place } => {
                 let response = ready!(inner.poll(context));
                 // A failed call drops the guard.
                 let place = place.take();
                 LoadShedBody::respond(response?.map(ResponseBody::inner), place)
             }
-            StateProj::Answered { response } => {
+            ShedStateProj::Answered { response } => {
                 let Some(response) = response.take() else { ended() };
                 response.map(|body| LoadShedBody::free(body.of_any()))
             }
@@ -83,8 +83,8 @@ where
 impl<F> fmt::Debug for LoadShedFuture<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match &self.state {
-            State::Calling { .. } => "Calling",
-            State::Answered { .. } => "Answered",
+            ShedState::Calling { .. } => "Calling",
+            ShedState::Answered { .. } => "Answered",
         };
         f.debug_struct("LoadShedFuture")
             .field("state", &state)

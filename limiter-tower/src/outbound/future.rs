@@ -37,13 +37,13 @@ pin_project! {
     #[must_use = "futures do nothing unless polled"]
     pub struct OutboundFuture<S: Service<Request<B>>, B> {
         #[pin]
-        state: State<S, B>,
+        state: OutboundState<S, B>,
     }
 }
 
 pin_project! {
-    #[project = StateProj]
-    enum State<S: Service<Request<B>>, B> {
+    #[project = OutboundStateProj]
+    enum OutboundState<S: Service<Request<B>>, B> {
         DecisionFuture { pending_call: Option<Box<PendingCall<S, B>>> },
         Calling { #[pin] inner: S::Future, listening: Option<ObserveResponse> },
         NotSent { error: Option<BoxError> },
@@ -135,19 +135,19 @@ impl<S: Service<Request<B>>, B> OutboundFuture<S, B> {
         };
         let pending_call = Some(Box::new(pending_call));
         Self {
-            state: State::DecisionFuture { pending_call },
+            state: OutboundState::DecisionFuture { pending_call },
         }
     }
 
     pub(super) fn calling(inner: S::Future, listening: Option<ObserveResponse>) -> Self {
         Self {
-            state: State::Calling { inner, listening },
+            state: OutboundState::Calling { inner, listening },
         }
     }
 
     pub(super) fn unsent(error: BoxError) -> Self {
         Self {
-            state: State::NotSent { error: Some(error) },
+            state: OutboundState::NotSent { error: Some(error) },
         }
     }
 }
@@ -162,14 +162,14 @@ where
         let mut state = self.project().state;
         loop {
             let next = match state.as_mut().project() {
-                StateProj::Calling { inner, listening } => {
+                OutboundStateProj::Calling { inner, listening } => {
                     let mut response = ready!(inner.poll(context)).map_err(Into::into)?;
                     if let Some(listening) = listening.take() {
                         listening.to(&mut response);
                     }
                     return Poll::Ready(Ok(response));
                 }
-                StateProj::DecisionFuture { pending_call } => {
+                OutboundStateProj::DecisionFuture { pending_call } => {
                     let Some(waiting) = pending_call else { ended() };
                     let answer = ready!(waiting.asking.as_mut().poll(context));
                     let Some(waiting) = pending_call.take() else {
@@ -179,16 +179,16 @@ where
                         mut ready, request, ..
                     } = *waiting;
                     match answer {
-                        Ok(listening) => State::Calling {
+                        Ok(listening) => OutboundState::Calling {
                             inner: ready.call(request),
                             listening,
                         },
-                        Err(unsent) => State::NotSent {
+                        Err(unsent) => OutboundState::NotSent {
                             error: Some(unsent.error_of(&request)),
                         },
                     }
                 }
-                StateProj::NotSent { error } => {
+                OutboundStateProj::NotSent { error } => {
                     let Some(error) = error.take() else { ended() };
                     return Poll::Ready(Err(error));
                 }
@@ -209,9 +209,9 @@ fn ended() -> ! {
 impl<S: Service<Request<B>>, B> fmt::Debug for OutboundFuture<S, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match &self.state {
-            State::DecisionFuture { .. } => "DecisionFuture",
-            State::Calling { .. } => "Calling",
-            State::NotSent { .. } => "NotSent",
+            OutboundState::DecisionFuture { .. } => "DecisionFuture",
+            OutboundState::Calling { .. } => "Calling",
+            OutboundState::NotSent { .. } => "NotSent",
         };
         f.debug_struct("OutboundFuture")
             .field("state", &state)

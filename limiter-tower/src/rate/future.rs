@@ -20,7 +20,7 @@ use tower_service::Service;
 
 use crate::key::PendingKey;
 use crate::rate::config::LayerConfig;
-use crate::rate::next_action::{Grant, Next, PendingDecision};
+use crate::rate::next_action::{Grant, NextAction, PendingDecision};
 use crate::rate::response_hooks::ResponseHooks;
 use crate::responses::Protocol;
 use crate::responses::body::ResponseBody;
@@ -42,14 +42,14 @@ pin_project! {
     #[must_use = "futures do nothing unless polled"]
     pub struct ResponseFuture<S: Service<Request<B>>, B> {
         #[pin]
-        state: State<S, B>,
+        state: ResponseState<S, B>,
     }
 }
 
 pin_project! {
-    #[project = StateProj]
+    #[project = ResponseStateProj]
     // States that are rarer than a call are boxed, so that they do not enlarge the future.
-    enum State<S: Service<Request<B>>, B> {
+    enum ResponseState<S: Service<Request<B>>, B> {
         Waiting { call: Option<Box<WaitingCall<S, B>>> },
         // The response is returned unchanged, as for most requests without rate limit headers.
         Passing { #[pin] inner: S::Future },
@@ -72,11 +72,11 @@ enum Awaited {
 }
 
 impl<S, B> WaitingCall<S, B> {
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Next> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<NextAction> {
         Poll::Ready(match &mut self.awaited {
             Awaited::Extractor(pending) => {
                 let answer = ready!(Pin::new(pending).poll(context));
-                Next::after(answer, &self.limits, &self.request)
+                NextAction::after(answer, &self.limits, &self.request)
             }
             Awaited::Limiter(deciding) => ready!(deciding.as_mut().poll(context)).into(),
         })
@@ -87,14 +87,14 @@ impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
     #[inline]
     pub(crate) fn passing(inner: S::Future) -> Self {
         Self {
-            state: State::Passing { inner },
+            state: ResponseState::Passing { inner },
         }
     }
 
     #[inline]
     pub(crate) fn calling(inner: S::Future, response_hooks: ResponseHooks) -> Self {
         Self {
-            state: State::Calling {
+            state: ResponseState::Calling {
                 inner,
                 response_hooks,
             },
@@ -102,22 +102,22 @@ impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
     }
 
     /// Performs the action for a request with the ready instance of the service.
-    pub(crate) fn next(next: Next, limits: Arc<LayerConfig>, ready: S, request: Request<B>) -> Self {
+    pub(crate) fn next(next: NextAction, limits: Arc<LayerConfig>, ready: S, request: Request<B>) -> Self {
         Self {
-            state: State::next(next, limits, ready, request),
+            state: ResponseState::next(next, limits, ready, request),
         }
     }
 }
 
-impl<S: Service<Request<B>>, B> State<S, B> {
-    fn next(next: Next, limits: Arc<LayerConfig>, mut ready: S, mut request: Request<B>) -> Self {
+impl<S: Service<Request<B>>, B> ResponseState<S, B> {
+    fn next(next: NextAction, limits: Arc<LayerConfig>, mut ready: S, mut request: Request<B>) -> Self {
         let awaited = match next {
-            Next::Pass => {
+            NextAction::Pass => {
                 return Self::Passing {
                     inner: ready.call(request),
                 };
             }
-            Next::Call(granted) => {
+            NextAction::Call(granted) => {
                 let response_hooks = limits.response_hooks(granted, &mut request);
                 return Self::Calling {
                     inner: ready.call(request),
@@ -125,20 +125,20 @@ impl<S: Service<Request<B>>, B> State<S, B> {
                 };
             }
             // Dropping the service releases the capacity that the ready instance may have reserved.
-            Next::Reject(rejection) => {
+            NextAction::Reject(rejection) => {
                 let response = limits
                     .responder()
                     .rejected(rejection, &Protocol::from_request(&request));
                 return Self::answered(response);
             }
-            Next::Refuse(rejection) => {
+            NextAction::Refuse(rejection) => {
                 let response = limits
                     .responder()
                     .refused(rejection, &Protocol::from_request(&request));
                 return Self::answered(response);
             }
-            Next::Extract(pending) => Awaited::Extractor(pending),
-            Next::Decide(deciding) => Awaited::Limiter(deciding),
+            NextAction::Extract(pending) => Awaited::Extractor(pending),
+            NextAction::Decide(deciding) => Awaited::Limiter(deciding),
         };
         let waiting = WaitingCall {
             awaited,
@@ -168,7 +168,7 @@ where
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = self.project().state;
         // The common case first: the other states need more stack space.
-        if let StateProj::Passing { inner } = state.as_mut().project() {
+        if let ResponseStateProj::Passing { inner } = state.as_mut().project() {
             return Poll::Ready(
                 ready!(inner.poll(context)).map(|response| response.map(ResponseBody::inner)),
             );
@@ -177,7 +177,7 @@ where
     }
 }
 
-impl<S, B, ResBody> State<S, B>
+impl<S, B, ResBody> ResponseState<S, B>
 where
     S: Service<Request<B>, Response = Response<ResBody>>,
 {
@@ -188,24 +188,24 @@ where
     ) -> Poll<Result<Response<ResponseBody<ResBody>>, S::Error>> {
         loop {
             let next = match self.as_mut().project() {
-                StateProj::Passing { inner } => {
+                ResponseStateProj::Passing { inner } => {
                     let response = ready!(inner.poll(context))?;
                     return Poll::Ready(Ok(response.map(ResponseBody::inner)));
                 }
-                StateProj::Calling {
+                ResponseStateProj::Calling {
                     inner,
                     response_hooks,
                 } => {
                     let response = ready!(inner.poll(context))?;
                     return Poll::Ready(Ok(response_hooks.respond(response)));
                 }
-                StateProj::Waiting { call } => {
+                ResponseStateProj::Waiting { call } => {
                     let Some(waiting) = call.as_mut() else { ended() };
                     let next = ready!(waiting.poll(context));
                     let Some(call) = call.take() else { ended() };
-                    State::next(next, call.limits, call.ready, call.request)
+                    ResponseState::next(next, call.limits, call.ready, call.request)
                 }
-                StateProj::Answered { response } => {
+                ResponseStateProj::Answered { response } => {
                     let Some(response) = response.take() else { ended() };
                     return Poll::Ready(Ok(response.map(ResponseBody::of_any)));
                 }
@@ -229,9 +229,9 @@ pub(crate) fn ended() -> ! {
 impl<S: Service<Request<B>>, B> fmt::Debug for ResponseFuture<S, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match &self.state {
-            State::Waiting { .. } => "Waiting",
-            State::Passing { .. } | State::Calling { .. } => "Calling",
-            State::Answered { .. } => "Answered",
+            ResponseState::Waiting { .. } => "Waiting",
+            ResponseState::Passing { .. } | ResponseState::Calling { .. } => "Calling",
+            ResponseState::Answered { .. } => "Answered",
         };
         f.debug_struct("ResponseFuture")
             .field("state", &state)

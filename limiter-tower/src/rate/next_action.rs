@@ -1,7 +1,7 @@
 //! The next action for a request, after the key was extracted and after the limiter has decided.
 //!
 //! A request may pass, call the inner service, wait for an extractor or for the limiter, or be
-//! rejected. [`Next`] represents these actions, so that the service and the future share one
+//! rejected. [`NextAction`] represents these actions, so that the service and the future share one
 //! implementation.
 //!
 //! Tests: `tests/contract/paths.rs` (every action), `tests/decisions/pending_keys.rs`,
@@ -21,7 +21,7 @@ use crate::rate::wait;
 use crate::settlement::Settling;
 
 /// The next action for a request.
-pub(crate) enum Next {
+pub(crate) enum NextAction {
     /// Call the inner service and return its response unchanged.
     Pass,
     /// Call the inner service and complete its response.
@@ -45,7 +45,7 @@ pub(crate) struct Grant {
     pub(crate) costs: Costs,
 }
 
-impl Next {
+impl NextAction {
     /// Returns the action after an extraction. Calls the limiter if it can decide without waiting.
     #[inline(never)]
     pub(crate) fn after<B>(answer: Extraction<'_>, limits: &Arc<LayerConfig>, request: &Request<B>) -> Self {
@@ -80,7 +80,7 @@ impl Next {
     }
 }
 
-impl Next {
+impl NextAction {
     /// The action for a request with one key, from its decision.
     #[cold]
     pub(crate) fn decided(answer: Result<Decision, Rejection>, limits: &LayerConfig) -> Self {
@@ -95,7 +95,7 @@ impl Next {
     }
 }
 
-impl From<Result<Grant, Rejection>> for Next {
+impl From<Result<Grant, Rejection>> for NextAction {
     fn from(decided: Result<Grant, Rejection>) -> Self {
         match decided {
             Ok(granted) => Self::Call(granted),

@@ -11,7 +11,7 @@ use crate::gate::{Gate, impl_service};
 use crate::key::{Extraction, KeyExtractor};
 use crate::rate::config::LayerConfig;
 use crate::rate::future::ResponseFuture;
-use crate::rate::next_action::Next;
+use crate::rate::next_action::NextAction;
 use crate::responses::body::ResponseBody;
 
 /// A service with a rate limit. Created by [`RateLimitLayer`](crate::RateLimitLayer). `S` is the
@@ -42,15 +42,15 @@ where
             match &answer {
                 // The key is not moved for requests that pass, which most do.
                 Extraction::Key(key) => match limits.try_pass(key) {
-                    Passage::Allowed => Next::Pass,
-                    Passage::Decided(answer) => Next::decided(answer, limits),
-                    Passage::Undecided => Next::after(answer, limits, &request),
+                    Passage::Allowed => NextAction::Pass,
+                    Passage::Decided(answer) => NextAction::decided(answer, limits),
+                    Passage::Undecided => NextAction::after(answer, limits, &request),
                 },
-                _ => Next::after(answer, limits, &request),
+                _ => NextAction::after(answer, limits, &request),
             }
         };
         match next {
-            Next::Pass => ResponseFuture::passing(self.gate.inner.call(request)),
+            NextAction::Pass => ResponseFuture::passing(self.gate.inner.call(request)),
             next => self.call_inner(next, request),
         }
     }
@@ -58,13 +58,13 @@ where
 
 impl<S: Clone, E> RateLimit<S, E> {
     #[inline(never)]
-    fn call_inner<B>(&mut self, next: Next, mut request: Request<B>) -> ResponseFuture<S, B>
+    fn call_inner<B>(&mut self, next: NextAction, mut request: Request<B>) -> ResponseFuture<S, B>
     where
         S: Service<Request<B>>,
     {
         match next {
             // The ready instance is called in place.
-            Next::Call(granted) => {
+            NextAction::Call(granted) => {
                 let response_hooks = self.gate.shared.config.response_hooks(granted, &mut request);
                 ResponseFuture::calling(self.gate.inner.call(request), response_hooks)
             }

@@ -26,14 +26,14 @@ pin_project! {
     #[derive(Debug)]
     pub struct ResponseBody<B> {
         #[pin]
-        kind: Kind<B>,
+        kind: BodyKind<B>,
     }
 }
 
 pin_project! {
-    #[project = KindProj]
+    #[project = BodyKindProj]
     #[derive(Debug)]
-    enum Kind<B> {
+    enum BodyKind<B> {
         // The inner body is unboxed and rare parts are boxed: for a body that is itself a box, as
         // those of axum and tonic, the type is one word larger and as cheap to move.
         Inner { #[pin] body: B, meter: Option<Box<Meter>> },
@@ -45,13 +45,13 @@ impl<B> ResponseBody<B> {
     #[inline]
     pub(crate) fn inner(body: B) -> Self {
         Self {
-            kind: Kind::Inner { body, meter: None },
+            kind: BodyKind::Inner { body, meter: None },
         }
     }
 
     pub(crate) fn metered(body: B, meter: Meter) -> Self {
         Self {
-            kind: Kind::Inner {
+            kind: BodyKind::Inner {
                 body,
                 meter: Some(Box::new(meter)),
             },
@@ -60,7 +60,7 @@ impl<B> ResponseBody<B> {
 
     pub(crate) fn text(text: impl Into<Bytes>) -> Self {
         Self {
-            kind: Kind::Own {
+            kind: BodyKind::Own {
                 text: Box::new(text.into()),
             },
         }
@@ -80,7 +80,7 @@ impl<B> ResponseBody<B> {
     #[cfg(any(feature = "axum", feature = "tonic"))]
     fn try_into_inner(self) -> Result<B, Self> {
         match self.kind {
-            Kind::Inner { body, meter: None } => Ok(body),
+            BodyKind::Inner { body, meter: None } => Ok(body),
             kind => Err(Self { kind }),
         }
     }
@@ -110,8 +110,8 @@ impl ResponseBody<Infallible> {
     /// Converts a body of this crate to one for any inner body type.
     pub(crate) fn of_any<B>(self) -> ResponseBody<B> {
         match self.kind {
-            Kind::Inner { body, .. } => match body {},
-            Kind::Own { text } => ResponseBody::text(*text),
+            BodyKind::Inner { body, .. } => match body {},
+            BodyKind::Own { text } => ResponseBody::text(*text),
         }
     }
 }
@@ -125,7 +125,7 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         match self.project().kind.project() {
-            KindProj::Inner { body, meter } => {
+            BodyKindProj::Inner { body, meter } => {
                 let polled = body.poll_frame(context);
                 let Some(meter) = meter else { return polled };
                 match &polled {
@@ -137,23 +137,23 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
                 }
                 polled
             }
-            KindProj::Own { text } if text.is_empty() => Poll::Ready(None),
-            KindProj::Own { text } => Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut **text))))),
+            BodyKindProj::Own { text } if text.is_empty() => Poll::Ready(None),
+            BodyKindProj::Own { text } => Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut **text))))),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.kind {
-            Kind::Inner { body, .. } => body.is_end_stream(),
-            Kind::Own { text } => text.is_empty(),
+            BodyKind::Inner { body, .. } => body.is_end_stream(),
+            BodyKind::Own { text } => text.is_empty(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
-            Kind::Inner { body, .. } => body.size_hint(),
+            BodyKind::Inner { body, .. } => body.size_hint(),
             // No text is longer than 2^64 bytes.
-            Kind::Own { text } => SizeHint::with_exact(text.len().try_into().unwrap_or(u64::MAX)),
+            BodyKind::Own { text } => SizeHint::with_exact(text.len().try_into().unwrap_or(u64::MAX)),
         }
     }
 }

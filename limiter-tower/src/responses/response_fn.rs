@@ -9,10 +9,10 @@ use limiter_core::Rejection;
 use super::grpc;
 use super::protocol::Protocol;
 
-type Form = dyn Fn(&Rejection, Response<Bytes>) -> Response<Bytes> + Send + Sync;
+type BuildResponse = dyn Fn(&Rejection, Response<Bytes>) -> Response<Bytes> + Send + Sync;
 
 /// Builds a response from the default response.
-pub(crate) struct ResponseFn(Box<Form>);
+pub(crate) struct ResponseFn(Box<BuildResponse>);
 
 impl ResponseFn {
     pub(crate) fn new<F, T>(form: F) -> Self
