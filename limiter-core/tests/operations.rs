@@ -153,12 +153,12 @@ async fn each_further_key_takes_documented_bytes() {
     // Connections, and the script.
     let _ = limits.check(&policy, "first").await.unwrap();
     let before = used();
-    let mut asked = tokio::task::JoinSet::new();
+    let mut calls = tokio::task::JoinSet::new();
     for number in 0..KEYS {
         let (limits, policy) = (limits.clone(), policy.clone());
-        asked.spawn(async move { limits.check(&policy, format!("user:{number:08}")).await });
+        calls.spawn(async move { limits.check(&policy, format!("user:{number:08}")).await });
     }
-    while let Some(decision) = asked.join_next().await {
+    while let Some(decision) = calls.join_next().await {
         assert!(decision.unwrap().unwrap().is_allowed());
     }
     let is_valkey = server
@@ -261,7 +261,7 @@ fn alerts_use_existing_label_values() {
     let (_, result) = PAGE.split_once("\n`outcome`: ").unwrap();
     let (result, _) = result.split_once("\n\n").unwrap();
     let result = quoted(result);
-    let mut asked = 0;
+    let mut compared = 0;
     for expr in rules
         .lines()
         .filter(|line| line.trim_start().starts_with("expr: "))
@@ -270,7 +270,7 @@ fn alerts_use_existing_label_values() {
             let values = values.split('"').nth(1).unwrap();
             for value in values.split('|') {
                 assert!(result.contains(&value), "`{value}` of {expr}");
-                asked += 1;
+                compared += 1;
             }
         }
         // Programs with namespaces of their own have different numbers of replicas and revisions.
@@ -280,7 +280,7 @@ fn alerts_use_existing_label_values() {
             "{expr}"
         );
     }
-    assert!(asked > 8, "{asked}");
+    assert!(compared > 8, "{compared}");
 }
 
 #[test]

@@ -246,8 +246,8 @@ fn skip_to_comma(input: ParseStream<'_>) {
 
 /// The first `.await` that belongs to the annotated function itself.
 fn first_await(expr: &Expr) -> Option<Span> {
-    struct Awaits(Option<Span>);
-    impl<'ast> Visit<'ast> for Awaits {
+    struct AwaitFinder(Option<Span>);
+    impl<'ast> Visit<'ast> for AwaitFinder {
         fn visit_expr_await(&mut self, found: &'ast syn::ExprAwait) {
             self.0.get_or_insert(found.await_token.span());
             visit::visit_expr_await(self, found);
@@ -257,7 +257,7 @@ fn first_await(expr: &Expr) -> Option<Span> {
 
         fn visit_expr_closure(&mut self, _: &'ast syn::ExprClosure) {}
     }
-    let mut awaits = Awaits(None);
+    let mut awaits = AwaitFinder(None);
     awaits.visit_expr(expr);
     awaits.0
 }

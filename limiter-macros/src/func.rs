@@ -204,14 +204,14 @@ impl Func {
 
 /// The names that a pattern binds.
 pub(crate) fn bound_names(pattern: &Pat) -> Vec<Ident> {
-    struct Names(Vec<Ident>);
-    impl<'ast> Visit<'ast> for Names {
+    struct BoundNames(Vec<Ident>);
+    impl<'ast> Visit<'ast> for BoundNames {
         fn visit_pat_ident(&mut self, name: &'ast syn::PatIdent) {
             self.0.push(name.ident.clone());
             visit::visit_pat_ident(self, name);
         }
     }
-    let mut names = Names(Vec::new());
+    let mut names = BoundNames(Vec::new());
     names.visit_pat(pattern);
     names.0
 }

@@ -56,7 +56,7 @@ impl Settlement {
         } = self;
         let runtime = Handle::try_current().ok().or(runtime);
         let actuals = actuals.into_iter().collect();
-        reservation.settle_in(runtime.as_ref(), actuals, move |charged, rejection| {
+        reservation.settle_in_background(runtime.as_ref(), actuals, move |charged, rejection| {
             reporter.not_settled(charged, &rejection);
         })
     }

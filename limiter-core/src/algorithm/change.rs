@@ -159,7 +159,7 @@ pub(crate) fn missing_until(algorithm: &Algorithm, whole_at: u64, amount: u64, n
             rate.accrue(remaining, 0).0.min(amount)
         }
         Algorithm::CounterWindow(CounterWindow { window, .. }) => {
-            counter_window::still_counts(amount, remaining, *window)
+            counter_window::weighted(amount, remaining, *window)
         }
         Algorithm::SlidingWindow(_) | Algorithm::FixedWindow(_) if remaining == 0 => 0,
         Algorithm::SlidingWindow(_) | Algorithm::FixedWindow(_) => amount,

@@ -174,7 +174,7 @@ fn part(a: u64, b: u64, c: u64, divide: fn(u128, u128) -> u128) -> u64 {
 }
 
 /// Returns the part of an amount that counts `left` microseconds before it expires.
-pub(super) fn still_counts(amount: u64, left: u64, window: u64) -> u64 {
+pub(super) fn weighted(amount: u64, left: u64, window: u64) -> u64 {
     part(amount, left.min(window), window, |a, b| a / b)
 }
 

@@ -141,11 +141,11 @@ impl RedisRegistry {
     pub fn follow(&self) -> RedisSubscription {
         self.0.registry.await_redis();
         let shared = Arc::new(RedisWatcher::new(&self.0.store));
-        let (has_looked, looked) = watch::channel(false);
+        let (set_synced, synced) = watch::channel(false);
         let registry = WeakRegistry::downgrade(&self.0.registry);
         let registration =
             register_until_dropped(self.0.subscribers.clone(), registry.clone(), self.0.app.clone());
-        let following = follow(registry, Arc::clone(&shared), has_looked);
+        let following = follow(registry, Arc::clone(&shared), set_synced);
         let following = async {
             tokio::select! {
                 () = following => {}
@@ -153,7 +153,7 @@ impl RedisRegistry {
             }
         };
         let task = WatcherTask::spawn(following);
-        RedisSubscription { shared, task, looked }
+        RedisSubscription { shared, task, synced }
     }
 
     /// Reads the revision and the text in Redis, without the first line that contains the revision.

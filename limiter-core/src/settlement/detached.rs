@@ -123,7 +123,7 @@ impl Reservation {
             Err(rejection) => {
                 let nothing = smallvec![Amount::ZERO; self.len()];
                 // The caller receives the first error.
-                let _ = self.settle_in(Handle::try_current().ok().as_ref(), nothing, |_, _| ());
+                let _ = self.settle_in_background(Handle::try_current().ok().as_ref(), nothing, |_, _| ());
                 Err(rejection)
             }
         }

@@ -34,7 +34,7 @@ impl Drop for PendingGrant {
         if let Some(grant) = self.grant.take() {
             let nothing = smallvec![crate::units::Amount::ZERO; grant.len()];
             // The caller is gone, so no code needs the result.
-            let _ = grant.settle_in(self.runtime.as_ref(), nothing, |_, _| ());
+            let _ = grant.settle_in_background(self.runtime.as_ref(), nothing, |_, _| ());
         }
     }
 }

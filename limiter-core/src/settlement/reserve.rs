@@ -252,7 +252,7 @@ impl Reservation {
     /// replica's share, otherwise in a task of `runtime`, which a shutdown of the limiter waits
     /// for. Without a runtime the estimate stays charged. An error is passed to `failed`, with the
     /// decision that charged the estimate. In process, returns the settled reservation.
-    pub(crate) fn settle_in(
+    pub(crate) fn settle_in_background(
         self,
         runtime: Option<&Handle>,
         actuals: SmallVec<[Amount; 1]>,

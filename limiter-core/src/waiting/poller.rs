@@ -112,7 +112,7 @@ impl Limiter {
         let grant = Reservation::of_request(self, &request, unused);
         let nothing = smallvec![Amount::ZERO; grant.len()];
         // If the runtime is ending, the charge is lost. No caller needs the result.
-        let _ = grant.settle_in(runtime, nothing, |_, _| ());
+        let _ = grant.settle_in_background(runtime, nothing, |_, _| ());
     }
 
     async fn refund_unused(&self, request: &OwnedRequest, name: &QueueId, unused: &[Allowed]) {

@@ -104,7 +104,7 @@ pub(crate) struct State {
 impl State {
     /// Returns the result of a call with this cost, and the state after a charge, a denial or a
     /// peek.
-    fn answer(&self, shape: Shape, cost: u64, moment: u64) -> Looked {
+    fn answer(&self, shape: Shape, cost: u64, moment: u64) -> LimitView {
         let mut now = self.clone();
         if now.at > moment {
             let step = now.at - moment;
@@ -124,7 +124,7 @@ impl State {
             (now.debt + cost * shape.period).saturating_sub(shape.quota * shape.period)
         };
         now.at = moment;
-        Looked {
+        LimitView {
             fits: wait == 0,
             wait,
             before: now,
@@ -160,7 +160,7 @@ impl State {
     }
 }
 
-struct Looked {
+struct LimitView {
     fits: bool,
     wait: u64,
     /// The state at the time of the call.

@@ -8,7 +8,7 @@ use syn::visit_mut::{self, VisitMut};
 
 /// `let PATTERN = ARGUMENT;` that borrows.
 pub(super) fn by_reference(pattern: &Pat, ident: &Ident) -> TokenStream {
-    let mut borrowing = Borrowing {
+    let mut borrowing = RefSetter {
         explicit: HasExplicitRef::is_in(pattern),
     };
     let mut pattern = pattern.clone();
@@ -44,11 +44,11 @@ impl<'ast> Visit<'ast> for HasExplicitRef {
     }
 }
 
-struct Borrowing {
+struct RefSetter {
     explicit: bool,
 }
 
-impl VisitMut for Borrowing {
+impl VisitMut for RefSetter {
     fn visit_pat_ident_mut(&mut self, name: &mut syn::PatIdent) {
         name.mutability = None;
         name.by_ref = self.explicit.then(Default::default);

@@ -19,7 +19,7 @@ pub struct RedisSubscription {
     pub(super) shared: Arc<RedisWatcher>,
     pub(super) task: WatcherTask,
     /// True after the first read.
-    pub(super) looked: watch::Receiver<bool>,
+    pub(super) synced: watch::Receiver<bool>,
 }
 
 impl RedisSubscription {
@@ -51,8 +51,8 @@ impl RedisSubscription {
     ///
     /// Cancel safe.
     pub async fn synced(&self) -> Result<(), RegistryError> {
-        let mut looked = self.looked.clone();
-        if looked.wait_for(|looked| *looked).await.is_err() {
+        let mut synced = self.synced.clone();
+        if synced.wait_for(|synced| *synced).await.is_err() {
             let detail = "the registry subscription has ended";
             return Err(StoreError::new(StoreErrorKind::ShutDown, detail).into());
         }

@@ -51,11 +51,11 @@ struct RejectedText {
 pub(super) async fn follow(
     registry: WeakRegistry,
     shared: Arc<RedisWatcher>,
-    has_looked: watch::Sender<bool>,
+    set_synced: watch::Sender<bool>,
 ) {
     let news = Notify::new();
     tokio::select! {
-        () = poll_until_dropped(registry, &shared, &news, &has_looked) => {}
+        () = poll_until_dropped(registry, &shared, &news, &set_synced) => {}
         () = listen(&shared.store, &news) => {}
     }
 }
@@ -65,7 +65,7 @@ async fn poll_until_dropped(
     registry: WeakRegistry,
     shared: &RedisWatcher,
     news: &Notify,
-    has_looked: &watch::Sender<bool>,
+    set_synced: &watch::Sender<bool>,
 ) {
     loop {
         {
@@ -74,7 +74,7 @@ async fn poll_until_dropped(
             };
             shared.poll(&registry).await;
             observe::registry_revision(registry.published().unwrap_or(0));
-            has_looked.send_replace(true);
+            set_synced.send_replace(true);
         }
         tokio::select! {
             () = news.notified() => {}
@@ -118,10 +118,10 @@ impl RedisWatcher {
 
     async fn poll(&self, registry: &PolicyRegistry) {
         let key = self.store.key();
-        let looked = self.poll_once(registry, RegistryStore::BRIEFLY).await;
-        let partial = self.partial_error(registry).filter(|_| looked.is_ok());
+        let polled = self.poll_once(registry, RegistryStore::BRIEFLY).await;
+        let partial = self.partial_error(registry).filter(|_| polled.is_ok());
         let applies = partial.is_some();
-        let error = match looked.and(partial.map_or(Ok(()), Err)) {
+        let error = match polled.and(partial.map_or(Ok(()), Err)) {
             Ok(()) => {
                 if self.last_error.is_over() {
                     let revision = registry.published().unwrap_or(0);
