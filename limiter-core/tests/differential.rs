@@ -147,7 +147,9 @@ async fn trace(rng: &mut Rng, number: u64, clock: &ManualClock, model: &Subject,
                 } else {
                     Amount::from(rng.u64(0..40))
                 };
-                history.push(format!("  the first is charged {debt} whatever is left"));
+                history.push(format!(
+                    "  the first is charged {debt} regardless of its remaining permits"
+                ));
                 model.limits.charge(policy, &key).cost(debt).await.unwrap();
                 redis.limits.charge(policy, &key).cost(debt).await.unwrap();
                 (

@@ -1,5 +1,5 @@
-//! A denied request changes no limit, whatever denies it, and a request without an answer keeps no
-//! charge. Limits that share a tag need one script.
+//! A denied request changes no limit, independent of the denying limit, and a request without an
+//! answer keeps no charge. Limits that share a tag need one script.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

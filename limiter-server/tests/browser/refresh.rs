@@ -1,4 +1,4 @@
-//! A refresh of an open page: the colour of old numbers, and what must not move.
+//! A refresh of an open page: the colour of old numbers, and the elements that must not move.
 
 use serde_json::{Value, json};
 

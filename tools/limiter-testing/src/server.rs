@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::resp::{self, BRIEFLY, PATIENTLY};
-use crate::watchdog::{Order, Watchdog};
+use crate::watchdog::{ServerCommand, Watchdog};
 use crate::{RespValue, acl, binary, port, wait, watchdog};
 
 const START_LIMIT: Duration = Duration::from_secs(30);
@@ -137,7 +137,7 @@ impl RedisServer {
     /// If no server runs.
     #[track_caller]
     pub fn pause(&self) {
-        let Some(pid) = self.order(Order::Pause) else {
+        let Some(pid) = self.execute(ServerCommand::Pause) else {
             panic!("there is no server to pause")
         };
         // The signal is delivered asynchronously; the server could reply to another command before.
@@ -152,7 +152,7 @@ impl RedisServer {
     #[track_caller]
     pub fn resume(&self) {
         assert!(
-            self.order(Order::Resume).is_some(),
+            self.execute(ServerCommand::Resume).is_some(),
             "there is no server to resume"
         );
     }
@@ -163,7 +163,7 @@ impl RedisServer {
     /// The directory is kept for a [`restart`](Self::restart).
     #[track_caller]
     pub fn kill(&self) {
-        self.order(Order::Kill);
+        self.execute(ServerCommand::Kill);
     }
 
     /// Starts the server again, on the same port and in the same directory, killing it first if it
@@ -176,7 +176,7 @@ impl RedisServer {
     /// If the server does not start.
     #[track_caller]
     pub fn restart(&self) {
-        self.order(Order::Kill);
+        self.execute(ServerCommand::Kill);
         // Another process that received the port by chance is likely to release it soon.
         let up = wait::poll(STOP_LIMIT, || match launch(&self.watchdog, self.port) {
             Err(Failure::PortTaken) => None,
@@ -217,8 +217,8 @@ impl RedisServer {
     }
 
     #[track_caller]
-    fn order(&self, order: Order) -> Option<u32> {
-        match self.watchdog.order(order) {
+    fn execute(&self, command: ServerCommand) -> Option<u32> {
+        match self.watchdog.execute(command) {
             Ok(pid) => pid,
             Err(error) => panic!(
                 "the watchdog of the server on port {} is gone: {error}",
@@ -282,7 +282,7 @@ enum Failure {
 /// Reads the server's log and does not probe the port, which another process's server may use.
 fn launch(watchdog: &Watchdog, port: u16) -> Result<(), Failure> {
     let failed = |why: &str| Failure::Other(format!("redis-server {why}; its log ends:\n{}", tail(watchdog)));
-    let Ok(Some(pid)) = watchdog.order(Order::Start(port)) else {
+    let Ok(Some(pid)) = watchdog.execute(ServerCommand::Start(port)) else {
         return Err(failed("was not started"));
     };
     wait::poll(START_LIMIT, || {

@@ -1,8 +1,8 @@
 //! A small shell is the parent of the server and ends it with the test process.
 //!
-//! Destructors are not run for statics, nor on SIGKILL; a pipe, though, is always closed by the
-//! kernel. The shell reads orders from a pipe whose other end belongs to the handle, and cleans up
-//! once it is closed. Only for the parent does the pid certainly still denote the server.
+//! Destructors do not run for statics, nor on SIGKILL, but the kernel always closes a pipe. The
+//! shell reads commands from a pipe whose other end belongs to the handle, and ends the server when
+//! the pipe is closed. Only its parent can be certain that the pid still denotes the server.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -16,7 +16,7 @@ const SCRIPT: &str = include_str!("watchdog.sh");
 
 /// A command to the shell about its server.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Order {
+pub(crate) enum ServerCommand {
     /// Starts a server on this port, in place of the one that runs.
     Start(u16),
     /// Kills the server and waits until it is gone.
@@ -37,7 +37,7 @@ pub(crate) struct Watchdog {
 #[derive(Debug)]
 struct Shell {
     child: Child,
-    orders: Option<ChildStdin>,
+    commands: Option<ChildStdin>,
     replies: BufReader<ChildStdout>,
 }
 
@@ -56,7 +56,7 @@ impl Watchdog {
             // survive it.
             .process_group(0)
             .spawn()?;
-        let orders = child.stdin.take();
+        let commands = child.stdin.take();
         let replies = child
             .stdout
             .take()
@@ -64,7 +64,7 @@ impl Watchdog {
             .ok_or(ErrorKind::BrokenPipe)?;
         let mut shell = Shell {
             child,
-            orders,
+            commands,
             replies,
         };
         let dir = PathBuf::from(shell.reply()?);
@@ -85,17 +85,17 @@ impl Watchdog {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Executes an order; returns the pid of the server afterwards.
-    pub(crate) fn order(&self, order: Order) -> io::Result<Option<u32>> {
-        let line = match order {
-            Order::Start(port) => format!("start {port}\n"),
-            Order::Kill => "kill\n".to_owned(),
-            Order::Pause => "pause\n".to_owned(),
-            Order::Resume => "resume\n".to_owned(),
+    /// Executes a command; returns the pid of the server afterwards.
+    pub(crate) fn execute(&self, command: ServerCommand) -> io::Result<Option<u32>> {
+        let line = match command {
+            ServerCommand::Start(port) => format!("start {port}\n"),
+            ServerCommand::Kill => "kill\n".to_owned(),
+            ServerCommand::Pause => "pause\n".to_owned(),
+            ServerCommand::Resume => "resume\n".to_owned(),
         };
         let mut shell = self.shell();
         shell
-            .orders
+            .commands
             .as_mut()
             .ok_or(ErrorKind::BrokenPipe)?
             .write_all(line.as_bytes())?;
@@ -110,7 +110,7 @@ impl Watchdog {
 impl Drop for Watchdog {
     fn drop(&mut self) {
         let shell = self.shell.get_mut().unwrap_or_else(PoisonError::into_inner);
-        drop(shell.orders.take());
+        drop(shell.commands.take());
         // The end of the shell proves that server and directory are gone; a failure cannot be
         // reported.
         let _ = shell.child.wait();

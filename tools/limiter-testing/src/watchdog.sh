@@ -1,10 +1,11 @@
-# Owns one Redis server, and outlives the process that asked for it just long enough to clean up.
+# Owns one Redis server, and removes it after the end of the test process.
 #
-# $1: where to make the server's directory; the rest: the server's command line, without directory and port.
-# Prints the directory; then, for each line read, the pid of the server after obeying (empty: none runs).
-# When the other end of standard input closes, the server is killed and its directory removed.
+# $1: the parent of the server's directory; further arguments: the command line of the server,
+# without directory and port. Prints the directory; then, after each command, the pid of the server
+# (empty if none runs). When the other end of standard input closes, the server is killed and its
+# directory is removed.
 
-# A signal meant for the tests must not keep this from cleaning up, nor must a reader that is gone.
+# Neither a signal to the tests nor a closed reader may prevent the removal.
 trap '' HUP INT TERM PIPE
 
 dir=$(mktemp -d "$1/limiter-redis.XXXXXX") && cd "$dir" || exit 1
@@ -21,13 +22,13 @@ end() {
 }
 
 echo "$dir"
-while read -r order port; do
-    case $order in
+while read -r command port; do
+    case $command in
         start)
             end
-            # Emptied here, for the one in the background may do so only after the log has been looked at.
+            # Emptied here: the background process may empty it after a test has read it.
             : >"$dir/redis.log"
-            # None of the three streams may be one of ours: the server would hold our pipes open.
+            # The server must not inherit a stream of this shell: it would keep the pipe open.
             "$@" --dir "$dir" --port "$port" </dev/null >>"$dir/redis.log" 2>&1 &
             pid=$!
             ;;

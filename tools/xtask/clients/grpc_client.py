@@ -1,4 +1,4 @@
-"""PyPI's grpcio against the example `tonic_greeter`: what the layer answers arrives as gRPC's standards say.
+"""PyPI's grpcio against the example `tonic_greeter`: the layer's answers follow gRPC's standards.
 
 usage: grpc_client.py HOST:PORT
 """
@@ -12,7 +12,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 from google.rpc.error_details_pb2 import ErrorInfo, QuotaFailure, RetryInfo
 from grpc_status import rpc_status
 
-# The library retries by itself, soon after, unless the server's pushback says otherwise.
+# The library retries soon by itself, unless the server's pushback sets another time.
 RETRIES = {
     "methodConfig": [
         {
@@ -30,7 +30,7 @@ RETRIES = {
 
 
 def method(channel):
-    # On the wire both messages are what a `StringValue` is: a text in the first field.
+    # Both messages have the encoding of `StringValue`: a text in the first field.
     return channel.unary_unary(
         "/greeter.Greeter/Greet",
         request_serializer=StringValue.SerializeToString,
@@ -58,7 +58,10 @@ def use_up(greet, caller):
 
 
 def details(error):
-    """What `grpc-status-details-bin` holds, by type; the code and the message in it have to be those of the call."""
+    """The details in `grpc-status-details-bin`, by type.
+
+    Their code and message must be those of the call.
+    """
     status = rpc_status.from_call(error)
     assert status is not None, "no grpc-status-details-bin"
     equal(status.code, error.code().value[0])
@@ -125,7 +128,7 @@ def the_library_heeds_the_pushback(address):
         started = time.monotonic()
         equal(call(greet, "bob"), "hello, you")
         took = time.monotonic() - started
-        # Its own backoff would have spent all tries within a tenth of a second.
+        # The library's own backoff would end all attempts within a tenth of a second.
         assert took > 0.5, took
         print(f"  with retries of its own: OK after {took:.2f} s, as the pushback says")
 

@@ -66,8 +66,8 @@ impl RedisClusterBuilder {
             assign(node, share.clone());
         }
         for (place, node) in cluster.servers().enumerate() {
-            // Nodes that all begin at epoch 0 have to settle who gives way first, which takes a
-            // while.
+            // Nodes that all begin at epoch 0 must first resolve the conflict of their epochs,
+            // which takes a while.
             node.command(&["CLUSTER", "SET-CONFIG-EPOCH", &(place + 1).to_string()]);
         }
         for (place, node) in cluster.servers().enumerate() {

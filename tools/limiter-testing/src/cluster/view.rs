@@ -33,7 +33,7 @@ pub(super) fn owner_in(ranges: &[(RangeInclusive<u16>, u16)], slot: u16) -> Opti
 /// Returns whether a node knows the replicas: pairs of the replica's and the primary's port.
 pub(super) fn knows_replicas(node: &RedisServer, expected: &[(u16, u16)]) -> io::Result<bool> {
     let nodes = node.try_command(&["CLUSTER", "NODES"])?.text();
-    let lines: Vec<Line<'_>> = nodes.lines().filter_map(Line::read).collect();
+    let lines: Vec<NodeLine<'_>> = nodes.lines().filter_map(NodeLine::read).collect();
     let at = |port| lines.iter().find(|line| line.port == port);
     Ok(expected
         .iter()
@@ -44,13 +44,13 @@ pub(super) fn knows_replicas(node: &RedisServer, expected: &[(u16, u16)]) -> io:
 }
 
 /// The parts that matter here of a line of `CLUSTER NODES`.
-struct Line<'a> {
+struct NodeLine<'a> {
     id: &'a str,
     port: u16,
     follows: &'a str,
 }
 
-impl<'a> Line<'a> {
+impl<'a> NodeLine<'a> {
     fn read(line: &'a str) -> Option<Self> {
         let mut words = line.split(' ');
         let (id, address, _flags, follows) = (words.next()?, words.next()?, words.next()?, words.next()?);

@@ -1,12 +1,12 @@
 /*
- * Preloaded into a server, so that a test can move the wall clock that it sees.
+ * Preloaded into a server, so that a test can move the server's wall clock.
  *
- * LIMITER_CLOCK names a file that holds one number: by how many microseconds the server's clock is ahead of
- * the machine's. The file is mapped, so that what a test writes counts from the next look at the clock on.
- * Monotonic clocks are left alone.
+ * LIMITER_CLOCK names a file with one number: the microseconds by which the server's clock is ahead
+ * of the machine's clock. The file is mapped, so a new number applies to the next reading of the
+ * clock. Monotonic clocks do not change.
  *
- * The machine's clock is asked for by the bare system call. Looking up the C library's function instead
- * could allocate, and some allocators ask for the time while they start.
+ * The machine's clock is read by the system call. A lookup of the function in the C library could
+ * allocate, and some allocators read the time while they start.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -32,7 +32,7 @@ __attribute__((constructor)) static void map_clock(void)
         return;
     void *page = mmap(NULL, sizeof *ahead_us, PROT_READ, MAP_SHARED, file, 0);
     close(file);
-    /* The one who started the server reads this, for a loader only warns of what it cannot preload. */
+    /* The test waits for this text: a loader only warns of a library that it cannot preload. */
     if (page != MAP_FAILED && write(STDERR_FILENO, LOADED, sizeof LOADED - 1) > 0)
         ahead_us = page;
 }

@@ -1,7 +1,8 @@
 // Draws the decisions of a policy over some hours, with a mark for each edit.
 //
-// <figure data-plot data-source="/admin/v1/…/usage" data-hours="24" data-span="minute" data-explain="/e/…/explain?…"
-//         data-end="0" data-marks='[{"at":…,"revision":3,"href":"…"}]'><div class="plot-canvas"></div>…</figure>
+// <figure data-plot data-source="/admin/v1/…/usage" data-hours="24" data-span="minute"
+//         data-explain="/e/…/explain?…" data-end="0"
+//         data-marks='[{"at":…,"revision":3,"href":"…"}]'><div class="plot-canvas"></div>…</figure>
 //
 // The end is in seconds; 0 for a plot that ends now.
 // Points come from the route of the API. Minutes before the first decision are not known and stay
