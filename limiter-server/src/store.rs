@@ -10,6 +10,7 @@ mod audit;
 mod audit_lines;
 mod denials;
 mod document;
+mod documents;
 mod error;
 mod events;
 mod grants;

@@ -8,8 +8,6 @@
 //! `tests/support/store_suite.rs`.
 
 use crate::policy_text::{PolicyText, TextError};
-use crate::store::sql::SqlRow;
-use crate::store::{Store, StoreError};
 
 /// A kind of document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -151,30 +149,7 @@ pub struct StoredDocument {
     pub updated_at: i64,
 }
 
-pub(super) const COLUMNS: &str = "namespace, kind, name, revision, published, state, deleted, managed_by, apps, body, \
-     note, created_by, created_at, updated_by, updated_at";
-
 impl StoredDocument {
-    pub(super) fn read(row: &SqlRow) -> Result<Self, StoreError> {
-        Ok(Self {
-            namespace: row.text(0)?,
-            kind: DocumentKind::parse(&row.text(1)?),
-            name: row.text(2)?,
-            revision: row.int(3)?,
-            published: row.int(4)?,
-            state: DocumentState::parse(&row.text(5)?),
-            is_deleted: row.flag(6)?,
-            managed_by: row.text(7)?,
-            apps: read_apps(row.optional_text(8)?.as_deref()),
-            body: row.text(9)?,
-            note: row.optional_text(10)?,
-            created_by: row.text(11)?,
-            created_at: row.int(12)?,
-            updated_by: row.text(13)?,
-            updated_at: row.int(14)?,
-        })
-    }
-
     /// The policy of the text.
     ///
     /// # Errors
@@ -192,56 +167,4 @@ pub(super) fn read_apps(text: Option<&str>) -> Option<Vec<String>> {
 
 pub(super) fn write_apps(apps: Option<&[String]>) -> Option<String> {
     apps.map(|apps| serde_json::json!(apps).to_string())
-}
-
-impl Store {
-    /// The documents of a namespace in the order of their names, deleted ones included.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError`] when the database does not answer.
-    pub async fn documents(&self, namespace: &str) -> Result<Vec<StoredDocument>, StoreError> {
-        let sql = format!("SELECT {COLUMNS} FROM document WHERE namespace = ? ORDER BY kind, name");
-        let rows = self.pool.rows(&sql, super::sql::binds![namespace]).await?;
-        rows.iter().map(StoredDocument::read).collect()
-    }
-
-    /// At most `limit` policies of a namespace with names after `after`, in the order of their
-    /// names, without deleted ones.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError`] when the database does not answer.
-    pub async fn policies(
-        &self,
-        namespace: &str,
-        after: &str,
-        limit: i64,
-    ) -> Result<Vec<StoredDocument>, StoreError> {
-        let sql = format!(
-            "SELECT {COLUMNS} FROM document WHERE namespace = ? AND kind = 'policy' AND deleted = 0 AND name > ? \
-             ORDER BY name LIMIT ?"
-        );
-        let binds = super::sql::binds![namespace, after, limit];
-        let rows = self.pool.rows(&sql, binds).await?;
-        rows.iter().map(StoredDocument::read).collect()
-    }
-
-    /// The current version of a document.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError`] when the database does not answer.
-    pub async fn document(
-        &self,
-        namespace: &str,
-        kind: DocumentKind,
-        name: &str,
-    ) -> Result<Option<StoredDocument>, StoreError> {
-        let sql = format!("SELECT {COLUMNS} FROM document WHERE namespace = ? AND kind = ? AND name = ?");
-        let row = self
-            .pool
-            .row(&sql, super::sql::binds![namespace, kind.name(), name]);
-        row.await?.as_ref().map(StoredDocument::read).transpose()
-    }
 }

@@ -7,7 +7,8 @@
 //! `stale_save_conflicts_with_both_versions` and `documents_are_saved_together_or_not_at_all` in
 //! `tests/support/store_suite.rs`.
 
-use crate::store::document::{COLUMNS, write_apps};
+use crate::store::document::write_apps;
+use crate::store::documents::COLUMNS;
 use crate::store::sql::{SqlTransaction, binds};
 use crate::store::{Author, DocumentKind, DocumentState, Store, StoreError, StoredDocument, alerts, audit};
 
