@@ -12,6 +12,7 @@ mod lexer;
 mod modules;
 mod names;
 mod prose;
+mod roots;
 mod tree;
 mod words;
 
@@ -68,6 +69,8 @@ fn findings() -> Result<(Vec<Finding>, Vec<String>), String> {
     let (headless, rates) = prose::headless(&tree);
     all.extend(headless);
     all.extend(prose::openings(&tree));
+    all.extend(prose::headers(&tree));
+    all.extend(roots::check(&tree));
     all.extend(prose::width(&tree));
     all.extend(prose::length(&tree));
     Ok((all, rates))

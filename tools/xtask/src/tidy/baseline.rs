@@ -10,8 +10,8 @@ pub(super) struct Key {
     pub(super) check: &'static str,
 }
 
-pub(super) const CHECKS: [&str; 7] = [
-    "cycles", "headless", "layers", "length", "names", "width", "words",
+pub(super) const CHECKS: [&str; 10] = [
+    "cycles", "headers", "headless", "layers", "length", "names", "openings", "roots", "width", "words",
 ];
 
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Subjects of commits: `scope: what the commit does`, in at most 72 characters.
+//! Subjects of commits: `scope: imperative summary`, in at most 72 characters.
 
 use std::path::Path;
 use std::process::Command;
@@ -23,7 +23,7 @@ pub(super) fn check(root: &Path) -> Result<(), String> {
     };
     let wrong: Vec<_> = subjects
         .lines()
-        .filter_map(|subject| Some(format!("  `{subject}`: {}", mistake(subject)?)))
+        .filter_map(|subject| Some(format!("  `{subject}`: {}", defect(subject)?)))
         .collect();
     if wrong.is_empty() {
         return Ok(());
@@ -32,7 +32,7 @@ pub(super) fn check(root: &Path) -> Result<(), String> {
 }
 
 /// Returns the defect of a subject, if it has one.
-fn mistake(subject: &str) -> Option<String> {
+fn defect(subject: &str) -> Option<String> {
     let length = subject.chars().count();
     if length > LONGEST {
         return Some(format!("{length} characters; the limit is {LONGEST}"));
@@ -42,10 +42,24 @@ fn mistake(subject: &str) -> Option<String> {
             |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || "-_/, ".contains(letter);
         !scope.is_empty() && scope.chars().all(is_letter)
     };
+    let is_summary = |rest: &str| !rest.ends_with('.') && rest.split(' ').next().is_some_and(is_imperative);
     match subject.split_once(": ") {
-        Some((scope, rest)) if is_scope(scope) && !rest.is_empty() && !rest.ends_with('.') => None,
+        Some((scope, rest)) if is_scope(scope) && is_summary(rest) => None,
         _ => Some("expected `scope: imperative summary`, without a full stop".to_owned()),
     }
+}
+
+/// Returns whether a first word can be an imperative: in lower case, and not the past tense, the
+/// participle or the third person of a verb.
+fn is_imperative(word: &str) -> bool {
+    let is_inflected = ["ed", "ing", "ts", "ds", "es", "ns", "ls", "ks", "ms", "ps", "rs"]
+        .iter()
+        .any(|end| word.ends_with(end));
+    let is_verb = [
+        "embed", "exceed", "feed", "need", "proceed", "seed", "shed", "speed", "bring",
+    ]
+    .contains(&word);
+    word.starts_with(|letter: char| letter.is_ascii_lowercase()) && (is_verb || !is_inflected)
 }
 
 #[cfg(test)]
@@ -54,19 +68,23 @@ mod tests {
 
     #[test]
     fn subjects_have_a_scope_and_a_length() {
-        assert_eq!(mistake("redis: batch refunds by slot"), None);
-        assert_eq!(mistake("tower, core: share one decision future"), None);
+        assert_eq!(defect("redis: batch refunds by slot"), None);
+        assert_eq!(defect("tower, core: share one decision future"), None);
         for wrong in [
-            "Who waits behind one is told",
+            "The layer limits requests",
             "redis:",
             "redis: batch refunds.",
             "Redis: batch",
+            "redis: batched refunds",
+            "redis: batches refunds",
+            "redis: batching of refunds",
+            "redis: Batch refunds",
         ] {
             assert!(
-                mistake(wrong).is_some_and(|text| text.contains("scope")),
+                defect(wrong).is_some_and(|text| text.contains("scope")),
                 "{wrong}"
             );
         }
-        assert!(mistake(&format!("redis: {}", "x".repeat(66))).is_some_and(|text| text.contains("73")));
+        assert!(defect(&format!("redis: {}", "x".repeat(66))).is_some_and(|text| text.contains("73")));
     }
 }

@@ -185,7 +185,7 @@ mod tests {
         let found = checked(&[
             (
                 "c/src/lib.rs",
-                "mod units; mod policy; mod key; mod limiter; pub use limiter::Limiter;",
+                "mod units; mod policy; mod key; mod limiter; pub use crate::limiter::Limiter;",
             ),
             ("c/src/units.rs", "fn a() { crate::Limiter::new() }"),
             ("c/src/key.rs", "use crate::policy::Policy;"),
@@ -201,7 +201,7 @@ mod tests {
             upward,
             [
                 "c/src/key.rs layers `key` is not above `policy`, and names policy::Policy",
-                "c/src/units.rs layers `units` is not above `limiter`, and names Limiter::new"
+                "c/src/units.rs layers `units` is not above `limiter`, and names limiter::Limiter::new"
             ]
         );
     }
@@ -254,7 +254,10 @@ mod tests {
     fn siblings_in_a_cycle_are_found_through_re_exports_too() {
         let found = checked(&[
             ("d/src/lib.rs", "mod p;"),
-            ("d/src/p.rs", "mod a; mod b; mod c; pub(crate) use b::Thing;"),
+            (
+                "d/src/p.rs",
+                "mod a; mod b; mod c; pub(crate) use crate::p::b::Thing;",
+            ),
             ("d/src/p/a.rs", "use super::Thing;"),
             ("d/src/p/b.rs", "use crate::p::c::X;"),
             ("d/src/p/c.rs", "use super::a::Y;"),

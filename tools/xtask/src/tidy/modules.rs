@@ -13,9 +13,16 @@ pub(super) type Path = Vec<String>;
 pub(super) struct Crate<'a> {
     files: Vec<(Path, &'a File)>,
     modules: BTreeSet<Path>,
-    /// For each module the names that it re-exports, and the child from which.
-    exports: BTreeMap<Path, BTreeMap<String, String>>,
+    /// For each module the names that its `use` items bind, and the paths of their items.
+    bindings: BTreeMap<Path, BTreeMap<String, Path>>,
+    /// For each module the modules whose items its globs import.
+    globs: BTreeMap<Path, Vec<Path>>,
+    /// The names of the items of each module.
+    items: BTreeMap<Path, BTreeSet<String>>,
 }
+
+/// The most re-exports through which a name is followed.
+const MAX_REEXPORTS: usize = 8;
 
 /// A file names an item of a module.
 #[derive(Debug)]
@@ -38,22 +45,30 @@ impl<'a> Crate<'a> {
             found.files.push((module, file));
         }
         for (module, file) in &found.files {
-            let mut exports = BTreeMap::new();
-            for (path, _) in declared_uses(&file.code) {
-                let mut names = path.iter();
-                let first = names
-                    .next()
-                    .filter(|name| *name == "self")
-                    .map_or(path.first(), |_| names.next());
-                if let (Some(child), Some(name)) = (first, path.last())
-                    && found.modules.contains(&joined(module, child))
-                {
-                    exports.insert(name.clone(), child.clone());
+            let (mut bindings, mut globs) = (BTreeMap::new(), Vec::new());
+            for declared in declared_uses(&file.code) {
+                if let Some(target) = found.target(module, &declared.path) {
+                    match declared.name {
+                        Some(name) => drop(bindings.insert(name, target)),
+                        None => globs.push(target),
+                    }
                 }
             }
-            found.exports.insert(module.clone(), exports);
+            found.bindings.insert(module.clone(), bindings);
+            found.globs.insert(module.clone(), globs);
+            found.items.insert(module.clone(), items(&file.code));
         }
         found
+    }
+
+    /// The path from the crate's root of a path in a module: one that starts with `crate`, `self`,
+    /// `super` or a child of the module.
+    fn target(&self, module: &Path, path: &[String]) -> Option<Path> {
+        let first = path.first()?;
+        if self.modules.contains(&joined(module, first)) {
+            return Some([module.as_slice(), path].concat());
+        }
+        absolute(module, path)
     }
 
     /// The children of a module, or of the root.
@@ -76,28 +91,70 @@ impl<'a> Crate<'a> {
         parents.collect()
     }
 
-    /// The child of a module in which a path from the crate's root ends up, also through a
-    /// re-export by the module.
+    /// The child of a module that contains a path from the crate's root.
     pub(super) fn child_named(&self, parent: &Path, to: &Path) -> Option<String> {
         let name = to.strip_prefix(parent.as_slice())?.first()?;
-        if self.modules.contains(&joined(parent, name)) {
-            return Some(name.clone());
-        }
-        self.exports.get(parent)?.get(name).cloned()
+        self.modules.contains(&joined(parent, name)).then(|| name.clone())
     }
 
-    /// All paths that files name by `crate`, `self` or `super`.
+    /// All items of the crate that files name: by `crate`, `self` or `super`, by a child, or by a
+    /// name that a `use` item binds. A re-exported item counts for the module that defines it.
     pub(super) fn uses(&self) -> Vec<Use<'_>> {
         let mut uses = Vec::new();
-        for (module, file) in &self.files {
+        for (from, file) in &self.files {
             for (path, line) in paths(&file.code) {
-                if let Some(to) = absolute(module, &path) {
-                    let from = module;
+                if let Some(named) = self.named(from, &path) {
+                    let to = self.defined(named);
                     uses.push(Use { file, line, from, to });
                 }
             }
         }
         uses
+    }
+
+    fn named(&self, module: &Path, path: &[String]) -> Option<Path> {
+        self.target(module, path).or_else(|| {
+            let (first, rest) = path.split_first()?;
+            Some([self.bound(module, first)?.as_slice(), rest].concat())
+        })
+    }
+
+    /// The path of a name that a module imports.
+    fn bound(&self, module: &[String], name: &str) -> Option<Path> {
+        if let Some(target) = self.bindings.get(module)?.get(name) {
+            return Some(target.clone());
+        }
+        let has_item = |from: &&Path| {
+            let is_bound = self
+                .bindings
+                .get(*from)
+                .is_some_and(|bindings| bindings.contains_key(name));
+            is_bound || self.items.get(*from).is_some_and(|items| items.contains(name))
+        };
+        let from = self.globs.get(module)?.iter().find(has_item)?;
+        Some(joined(from, name))
+    }
+
+    /// The path of an item in the module that defines it.
+    fn defined(&self, mut path: Path) -> Path {
+        for _ in 0..MAX_REEXPORTS {
+            let is_module = |length: &usize| {
+                path.get(..*length)
+                    .is_some_and(|path| self.modules.contains(path))
+            };
+            let length = (1..=path.len()).take_while(is_module).last().unwrap_or(0);
+            let (Some(module), Some(rest)) = (path.get(..length), path.get(length..)) else {
+                break;
+            };
+            let Some((name, rest)) = rest.split_first() else {
+                break;
+            };
+            match self.bound(module, name) {
+                Some(target) => path = [target.as_slice(), rest].concat(),
+                None => break,
+            }
+        }
+        path
     }
 }
 
@@ -124,8 +181,31 @@ fn absolute(module: &[String], path: &[String]) -> Option<Path> {
     Some(base)
 }
 
-/// The paths of all `use` items, one for each name that is imported.
-fn declared_uses(code: &[Token]) -> Vec<(Path, usize)> {
+/// The names of the items that a file defines, at any depth.
+fn items(code: &[Token]) -> BTreeSet<String> {
+    let is_definition = |keyword: &str| {
+        matches!(
+            keyword,
+            "fn" | "struct" | "enum" | "union" | "trait" | "type" | "const" | "static"
+        )
+    };
+    let pairs = code.iter().zip(code.iter().skip(1));
+    let named = pairs.filter(|(keyword, _)| keyword.ident().is_some_and(is_definition));
+    named
+        .filter_map(|(_, name)| name.ident().map(str::to_owned))
+        .collect()
+}
+
+/// A path in the source.
+struct SourcePath {
+    path: Path,
+    line: usize,
+    /// The name that the path has in its module if it is imported; `None` for a glob.
+    name: Option<String>,
+}
+
+/// The paths of all `use` items, one for each name that is imported, and one for each glob.
+fn declared_uses(code: &[Token]) -> Vec<SourcePath> {
     let mut found = Vec::new();
     for (at, token) in code.iter().enumerate() {
         if token.ident() == Some("use") {
@@ -135,7 +215,7 @@ fn declared_uses(code: &[Token]) -> Vec<(Path, usize)> {
     found
 }
 
-/// The paths that start with `crate`, `self` or `super`, in `use` items and elsewhere.
+/// The paths of more than one name, in `use` items and elsewhere.
 fn paths(code: &[Token]) -> Vec<(Path, usize)> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -143,19 +223,18 @@ fn paths(code: &[Token]) -> Vec<(Path, usize)> {
         let before = at.checked_sub(1).and_then(|before| code.get(before));
         let is_visibility = before.is_some_and(|token| token.ident() == Some("in"));
         let goes_on = before.is_some_and(|token| token.kind == Kind::PathSep || token.is('$'));
-        let is_start = matches!(token.ident(), Some("crate" | "self" | "super"));
         let has_more = code.get(at + 1).is_some_and(|token| token.kind == Kind::PathSep);
-        if is_start && has_more && !is_visibility && !goes_on {
+        if token.ident().is_some() && has_more && !is_visibility && !goes_on {
             at = read_path(code, at, &mut Vec::new(), &mut found);
         } else {
             at += 1;
         }
     }
-    found
+    found.into_iter().map(|found| (found.path, found.line)).collect()
 }
 
 /// Reads a path that may end in a group, and returns the place after it.
-fn read_path(code: &[Token], mut at: usize, before: &mut Path, found: &mut Vec<(Path, usize)>) -> usize {
+fn read_path(code: &[Token], mut at: usize, before: &mut Path, found: &mut Vec<SourcePath>) -> usize {
     let length = before.len();
     let line = code.get(at).map_or(0, |token| token.line);
     while let Some(token) = code.get(at) {
@@ -167,10 +246,18 @@ fn read_path(code: &[Token], mut at: usize, before: &mut Path, found: &mut Vec<(
                 }
                 at += 1;
                 if code.get(at).is_none_or(|token| token.kind != Kind::PathSep) {
-                    found.push((before.clone(), line));
-                    if code.get(at).and_then(Token::ident) == Some("as") {
+                    let alias = match code.get(at).and_then(Token::ident) {
+                        Some("as") => code.get(at + 1).and_then(Token::ident),
+                        _ => None,
+                    };
+                    if alias.is_some() {
                         at += 2;
                     }
+                    found.push(SourcePath {
+                        name: alias.map(str::to_owned).or_else(|| before.last().cloned()),
+                        path: before.clone(),
+                        line,
+                    });
                     break;
                 }
             }
@@ -188,7 +275,11 @@ fn read_path(code: &[Token], mut at: usize, before: &mut Path, found: &mut Vec<(
             }
             // A glob, the generics of `::<…>`, or no path after all.
             _ => {
-                found.push((before.clone(), line));
+                found.push(SourcePath {
+                    name: None,
+                    path: before.clone(),
+                    line,
+                });
                 at += 1;
                 break;
             }
@@ -224,6 +315,39 @@ mod tests {
                 "self::j"
             ]
         );
+    }
+
+    #[test]
+    fn re_exported_items_count_for_their_modules() {
+        let source = |(path, text): &(&str, &str)| ((*path).to_owned(), (*text).to_owned());
+        let files = [
+            (
+                "c/src/lib.rs",
+                "mod a; mod b; mod d; pub use crate::a::Thing; pub use crate::Thing as Other;",
+            ),
+            ("c/src/a.rs", "mod deep; pub use self::deep::*;"),
+            (
+                "c/src/a/deep.rs",
+                "pub struct Thing; impl Thing { pub const LIMIT: u8 = 1; }",
+            ),
+            (
+                "c/src/b.rs",
+                "use crate::Other; fn b() { Other::LIMIT; crate::Thing::LIMIT; }",
+            ),
+            ("c/src/d.rs", "use crate::a; fn d() { a::deep::Thing::LIMIT }"),
+        ];
+        let tree = Tree::of(files.iter().map(source).collect());
+        let found = Crate::new(&tree, "c");
+        let named = |module: &str| {
+            let uses = found.uses();
+            let of_module = uses.iter().filter(|found| found.from.join("::") == module);
+            of_module.map(|found| found.to.join("::")).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            named("b"),
+            ["a::deep::Thing", "a::deep::Thing::LIMIT", "a::deep::Thing::LIMIT"]
+        );
+        assert_eq!(named("d"), ["a", "a::deep::Thing::LIMIT"]);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! A type name denotes one type in its crate, so that search and go-to-symbol find it.
 //!
-//! Structs, enums, unions, traits and type aliases of modules count. Associated types, `Sealed`,
-//! test code and the `cfg(not(…))` half of a pair do not.
+//! Structs, enums, unions, traits and type aliases of modules count, also within the call of a
+//! macro such as `pin_project!`. Associated types, `Sealed`, test code and the `cfg(not(…))` half
+//! of a pair do not.
 
 use std::collections::BTreeMap;
 
@@ -82,8 +83,8 @@ fn is_alternative(code: &[Token], at: usize) -> bool {
 /// The types that a file defines in its modules, and where.
 fn types(code: &[Token]) -> Vec<(String, usize)> {
     let mut found = Vec::new();
-    // Bodies in which definitions do not count: functions, impls, traits, macros. Modules are
-    // entered.
+    // Bodies in which definitions do not count: functions, impls, traits, `macro_rules`. Modules
+    // and calls of macros are entered.
     let (mut at, mut skips_next) = (0, false);
     while let Some(token) = code.get(at) {
         if lexer::attribute(code, at).is_some() {
@@ -109,6 +110,10 @@ fn types(code: &[Token]) -> Vec<(String, usize)> {
                     skips_next = false;
                 }
             }
+            Kind::Punct('{')
+                if at
+                    .checked_sub(1)
+                    .is_some_and(|before| code.get(before).is_some_and(|token| token.is('!'))) => {}
             Kind::Punct('{' | '(' | '[') => {
                 at = lexer::matching(code, at) + 1;
                 skips_next = false;
@@ -153,6 +158,28 @@ mod tests {
             found,
             [
                 "c/State names defined in c/src/b.rs and in c/src/a.rs",
+                "c/State names defined in c/src/lib.rs and in c/src/a.rs"
+            ]
+        );
+    }
+
+    #[test]
+    fn types_in_calls_of_macros_are_counted() {
+        let found = found(&[
+            (
+                "c/src/lib.rs",
+                "pin_project! { #[project = StateProj] enum State { A { a: u8 } } } enum B {}",
+            ),
+            ("c/src/a.rs", "pin_project! { pub struct State { b: u8 } }"),
+            (
+                "c/src/b.rs",
+                "macro_rules! types { ($a:ident) => { struct State; } } struct B;",
+            ),
+        ]);
+        assert_eq!(
+            found,
+            [
+                "c/B names defined in c/src/lib.rs and in c/src/b.rs",
                 "c/State names defined in c/src/lib.rs and in c/src/a.rs"
             ]
         );

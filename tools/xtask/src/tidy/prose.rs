@@ -1,15 +1,22 @@
 //! Documentation and messages: the rate of clauses that stand for a noun, the first words of
-//! paragraphs, the width of comments, the length of files.
+//! paragraphs, the headers of files, the width of comments, the length of files.
 
 use std::collections::BTreeMap;
 
 use super::Finding;
 use super::baseline::Key;
-use super::lexer::Kind;
+use super::lexer::{Kind, Token};
 use super::tree::{File, Language, Tree};
 
 const WIDTH: usize = 100;
 const LENGTH: usize = 400;
+
+/// Pages that a newcomer reads completely, with the limit of their lines.
+const OVERVIEWS: [&str; 2] = ["README.md", "ARCHITECTURE.md"];
+const OVERVIEW_LENGTH: usize = 150;
+
+/// Lines of code from which the header of a file names its tests.
+const HEADER_LENGTH: usize = 80;
 
 /// A string literal with fewer words is a name or a value; with more it is a message.
 const MIN_MESSAGE_WORDS: usize = 4;
@@ -17,11 +24,31 @@ const MIN_MESSAGE_WORDS: usize = 4;
 /// First words of a paragraph without a subject or a verb of its own.
 const OPENINGS: [&str; 5] = ["The same", "What", "Who", "Whose", "Whether"];
 
-/// Words before `who` or `whose` that are not what the clause describes.
+/// Words before `whose` that are not the noun of the clause.
 const NOT_A_NOUN: [&str; 40] = [
     "and", "are", "as", "asks", "at", "be", "but", "by", "does", "down", "for", "from", "if", "in", "into",
     "is", "it", "knows", "like", "not", "of", "on", "only", "or", "over", "says", "shows", "so", "tell",
     "tells", "than", "that", "the", "then", "to", "told", "under", "was", "when", "with",
+];
+
+/// Nouns before `who` and `whom`. After any other word the clause stands for a noun.
+const PERSONS: [&str; 16] = [
+    "administrators",
+    "author",
+    "caller",
+    "callers",
+    "client",
+    "clients",
+    "editors",
+    "engineers",
+    "operator",
+    "operators",
+    "owner",
+    "owners",
+    "people",
+    "readers",
+    "user",
+    "users",
 ];
 
 /// Clauses with `what`, `who` and the like in place of a noun, and for each crate their rate in
@@ -116,6 +143,7 @@ fn documentation(file: &File) -> Vec<(usize, String)> {
                 push(number + 1, line);
             }
         }
+        Language::Other => {}
     }
     blocks.extend(messages(file));
     let sentences = blocks.iter().flat_map(|(line, block)| {
@@ -166,14 +194,15 @@ fn headless_clauses(sentence: &str) -> Vec<&'static str> {
         let bare = word
             .trim_matches(|letter: char| !letter.is_alphanumeric())
             .to_lowercase();
-        let is_free = before.is_empty() || NOT_A_NOUN.contains(&before.as_str());
+        let has_noun = !before.is_empty() && !NOT_A_NOUN.contains(&before.as_str());
+        let has_person = PERSONS.contains(&before.as_str());
         let clause = match bare.as_str() {
             "what" => Some("what"),
             "whatever" => Some("whatever"),
             "whoever" => Some("whoever"),
-            "who" if is_free => Some("who"),
-            "whose" if is_free => Some("whose"),
-            "whom" if is_free => Some("whom"),
+            "who" if !has_person => Some("who"),
+            "whose" if !has_noun => Some("whose"),
+            "whom" if !has_person => Some("whom"),
             _ => None,
         };
         found.extend(clause);
@@ -222,6 +251,34 @@ pub(super) fn openings(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
+/// Headers that do not name the tests of a module. Files of less code need no header of several
+/// sentences.
+pub(super) fn headers(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let of_libraries = |file: &&File| {
+        file.crate_path()
+            .is_some_and(|path| path.starts_with("limiter-") && !path.contains('/'))
+    };
+    for file in tree.files.iter().filter(of_libraries) {
+        let is_comment = |token: &&Token| matches!(token.kind, Kind::Comment(_));
+        let mut lines: Vec<_> = file.code.iter().filter(|token| !is_comment(token)).collect();
+        lines.dedup_by_key(|token| token.line);
+        let mut header = file.tokens.iter().take_while(is_comment);
+        let names_tests = header.any(|token| match &token.kind {
+            Kind::Comment(text) => text.to_lowercase().contains("test"),
+            _ => false,
+        });
+        if lines.len() >= HEADER_LENGTH && !names_tests {
+            findings.push(Finding {
+                key: Key::new("headers", &file.path),
+                line: 1,
+                message: format!("a file of {} lines names no tests in its header", lines.len()),
+            });
+        }
+    }
+    findings
+}
+
 /// Comments and Markdown text wider than the limit. Tables, links and code cannot be wrapped.
 pub(super) fn width(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -236,6 +293,9 @@ pub(super) fn width(tree: &Tree) -> Vec<Finding> {
                 Language::Lua => trimmed.strip_prefix("--"),
                 Language::Toml => trimmed.strip_prefix('#'),
                 Language::Markdown => Some(trimmed),
+                Language::Other => ["//", "#", "/*", "*", "--"]
+                    .iter()
+                    .find_map(|mark| trimmed.strip_prefix(mark)),
             };
             let Some(text) = text.map(str::trim_start) else {
                 continue;
@@ -255,10 +315,20 @@ pub(super) fn width(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Each line of code beyond the limit of a file, without blank lines. Tests are not counted: each
-/// is read alone, and a file of tests is a list.
+/// Each line of code beyond the limit of a file, without blank lines, and each line beyond the
+/// limit of an overview. Tests are not counted: each is read alone, and a file of tests is a list.
 pub(super) fn length(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
+    for file in tree.files.iter().filter(|file| OVERVIEWS.contains(&&*file.path)) {
+        let lines = file.text.lines().count();
+        for line in OVERVIEW_LENGTH..lines {
+            findings.push(Finding {
+                key: Key::new("length", &file.path),
+                line: line + 1,
+                message: format!("the page has {lines} lines; the limit is {OVERVIEW_LENGTH}"),
+            });
+        }
+    }
     for file in tree.files.iter().filter(|file| file.crate_path().is_some()) {
         let mut lines: Vec<_> = file.code.iter().map(|token| token.line).collect();
         lines.dedup();
@@ -288,7 +358,7 @@ mod tests {
     fn clauses_without_a_noun_are_found() {
         assert_eq!(headless_clauses("What was used is given back."), ["what"]);
         assert_eq!(
-            headless_clauses("It is told to who waits, and whoever comes."),
+            headless_clauses("A refund wakes who waits, and whoever comes."),
             ["who", "whoever"]
         );
         assert_eq!(
@@ -349,6 +419,29 @@ mod tests {
         let found = width(&tree("c/src/lib.rs", &text));
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!(width(&tree("docs/a.md", &wide)).len(), 1);
+        assert_eq!(width(&tree("c/a.sh", &format!("# {wide}\n{wide}"))).len(), 1);
+    }
+
+    #[test]
+    fn long_file_without_tests_in_its_header_is_found() {
+        let long = "a();\n".repeat(HEADER_LENGTH);
+        let found = |path: &str, text: &str| headers(&tree(path, text)).len();
+        assert_eq!(
+            found(
+                "limiter-c/src/a.rs",
+                &format!("//! A module.\n{long}// Tests: below.\n")
+            ),
+            1
+        );
+        assert_eq!(
+            found(
+                "limiter-c/src/a.rs",
+                &format!("//! A module. Tests: below.\n{long}")
+            ),
+            0
+        );
+        assert_eq!(found("limiter-c/src/a.rs", "//! A module.\na();\n"), 0);
+        assert_eq!(found("tools/limiter-c/src/a.rs", &long), 0);
     }
 
     #[test]
@@ -357,5 +450,8 @@ mod tests {
         let tests = format!("#[cfg(test)]\nmod tests {{\n{code}}}\n");
         assert_eq!(length(&tree("c/src/lib.rs", &(code + &tests))).len(), 3);
         assert!(length(&tree("c/src/lib.rs", &tests)).is_empty());
+        let page = "text\n".repeat(OVERVIEW_LENGTH + 2);
+        assert_eq!(length(&tree("README.md", &page)).len(), 2);
+        assert!(length(&tree("docs/a.md", &page)).is_empty());
     }
 }

@@ -6,8 +6,16 @@ use std::path::Path;
 
 use super::lexer::{self, Token};
 
-/// Folders without own sources; folders that start with a dot contain configuration.
-const SKIPPED: [&str; 4] = ["target", ".git", "corpus", "book"];
+/// Folders without own sources. Folders that start with a dot contain configuration.
+const SKIPPED: [&str; 3] = ["target", "corpus", "uplot"];
+
+/// Extensions of files that all checks read.
+const SOURCES: [&str; 5] = ["lua", "md", "rs", "toml", "txt"];
+
+/// Extensions of files of which only the words and the width of comments are checked.
+const OTHER: [&str; 11] = [
+    "acl", "c", "cfg", "conf", "css", "html", "js", "py", "sh", "yaml", "yml",
+];
 
 /// All files of the repository that are checked.
 #[derive(Debug, Default)]
@@ -34,6 +42,8 @@ pub(super) enum Language {
     Markdown,
     /// Also the table of layers, which has the comments of TOML.
     Toml,
+    /// Pages, scripts and configurations in other languages.
+    Other,
 }
 
 impl Tree {
@@ -86,6 +96,7 @@ impl File {
             "md" => Language::Markdown,
             "toml" => Language::Toml,
             "txt" if path.ends_with("/layers.txt") => Language::Toml,
+            extension if OTHER.contains(&extension) => Language::Other,
             _ => return None,
         };
         let tokens = if language == Language::Rust {
@@ -146,9 +157,9 @@ fn read_folder(root: &Path, folder: &str, files: &mut Vec<(String, String)>) -> 
                 read_folder(root, &path, files)?;
             }
         } else if entry.file_type()?.is_file()
-            && [".rs", ".lua", ".md", ".toml", ".txt"]
-                .iter()
-                .any(|end| name.ends_with(end))
+            && name
+                .rsplit_once('.')
+                .is_some_and(|(_, end)| SOURCES.contains(&end) || OTHER.contains(&end))
             && let Ok(text) = fs::read_to_string(entry.path())
         {
             files.push((path, text));
