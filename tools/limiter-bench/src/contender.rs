@@ -14,7 +14,7 @@ pub(crate) use self::governor::{Governor, governor_quota};
 pub(crate) use ours::{OursInProcess, policy};
 pub(crate) use trypema::TrypemaLocal;
 
-use crate::stage::Address;
+use crate::environment::Address;
 use cell::RedisCell;
 use incrby::Incrby;
 use ours::Ours;

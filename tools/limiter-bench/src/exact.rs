@@ -8,8 +8,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::task::consume_budget;
 
 use crate::contender::{Contender, ContenderVisitor, Decide, Mode, Quota, Setup, introduce};
+use crate::environment::{Address, Environment, Place};
 use crate::series::Shared;
-use crate::stage::{Address, Place, Stage};
 use crate::workload::runtime;
 
 /// The first argument of a process that takes part.
@@ -27,8 +27,8 @@ const HEAD_START: Duration = Duration::from_millis(400);
 const ASKING: Duration = Duration::from_millis(800);
 
 /// Lets several processes use one limit concurrently; `None` for a contender in process.
-pub(crate) fn shared(contender: Contender, mode: Mode, stage: &Stage) -> Option<Shared> {
-    let Address::Server(port) = stage.address(Place::Server) else {
+pub(crate) fn shared(contender: Contender, mode: Mode, environment: &Environment) -> Option<Shared> {
+    let Address::Server(port) = environment.address(Place::Server) else {
         return None;
     };
     let begin = SystemTime::now() + HEAD_START;

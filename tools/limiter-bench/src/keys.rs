@@ -7,16 +7,16 @@ use std::sync::Arc;
 const STEPS: usize = 1 << 20;
 const SEED: u64 = 0x6c69_6d69_7465_7221;
 
-/// How calls spread over keys.
+/// The distribution of calls over keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Spread {
+pub(crate) enum Distribution {
     /// This number of keys, all with equal probability.
     Even(usize),
     /// This number of keys; the probability of the n-th is proportional to 1/n.
     Zipf(usize),
 }
 
-impl Spread {
+impl Distribution {
     pub(crate) fn keys(self) -> usize {
         match self {
             Self::Even(keys) | Self::Zipf(keys) => keys,
@@ -29,12 +29,12 @@ impl Spread {
 pub(crate) struct Order(Arc<[u32]>);
 
 impl Order {
-    pub(crate) fn new(spread: Spread) -> Self {
+    pub(crate) fn new(distribution: Distribution) -> Self {
         let mut random = fastrand::Rng::with_seed(SEED);
-        let keys = spread.keys();
-        Self(match spread {
-            Spread::Even(_) => (0..STEPS).map(|_| random.usize(..keys) as u32).collect(),
-            Spread::Zipf(_) => {
+        let keys = distribution.keys();
+        Self(match distribution {
+            Distribution::Even(_) => (0..STEPS).map(|_| random.usize(..keys) as u32).collect(),
+            Distribution::Zipf(_) => {
                 let mut sum = 0.0;
                 let weights = (1..=keys).map(|rank| {
                     sum += 1.0 / rank as f64;
@@ -90,14 +90,14 @@ mod tests {
 
     #[test]
     fn first_of_a_thousand_keys_is_every_seventh() {
-        let mut walk = Order::new(Spread::Zipf(1_000)).walk(0, 1);
+        let mut walk = Order::new(Distribution::Zipf(1_000)).walk(0, 1);
         let first = (0..100_000).filter(|_| walk.next() == 0).count();
         assert!((12_000..15_000).contains(&first), "{first}");
     }
 
     #[test]
     fn all_keys_occur() {
-        let mut walk = Order::new(Spread::Even(100)).walk(3, 4);
+        let mut walk = Order::new(Distribution::Even(100)).walk(3, 4);
         let mut seen = [false; 100];
         (0..10_000).for_each(|_| seen[walk.next()] = true);
         assert!(seen.iter().all(|seen| *seen));

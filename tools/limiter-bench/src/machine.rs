@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use crate::stage::Stage;
+use crate::environment::Environment;
 
 /// The properties of the machine on which the figures depend.
 #[derive(Clone, Debug)]
@@ -19,10 +19,10 @@ pub(crate) struct Machine {
 
 impl Machine {
     /// Must be called before the benchmark runs, which would otherwise be included in the load.
-    pub(crate) fn detect(stage: &Stage) -> Self {
+    pub(crate) fn detect(environment: &Environment) -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let load = read("/proc/loadavg");
-        let info = stage.server().command(&["INFO", "server"]).text();
+        let info = environment.server().command(&["INFO", "server"]).text();
         let compiler = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
             .arg("--version")
             .output()

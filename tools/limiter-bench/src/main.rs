@@ -6,6 +6,7 @@
 //! The benchmark only prints: it fails no build.
 
 mod contender;
+mod environment;
 mod exact;
 mod keys;
 mod latency;
@@ -16,7 +17,6 @@ mod report;
 mod sample;
 mod scaling;
 mod series;
-mod stage;
 mod targets;
 mod usage;
 mod workload;

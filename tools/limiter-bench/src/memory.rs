@@ -5,8 +5,8 @@ use std::process::Command;
 use limiter_core::Limiter;
 
 use crate::contender::{Contender, DecideNow, Governor, Mode, OursInProcess, Quota, TrypemaLocal, policy};
+use crate::environment::{Environment, Place};
 use crate::keys;
-use crate::stage::{Place, Stage};
 use crate::usage;
 use crate::workload::{AMPLE, runtime};
 
@@ -25,11 +25,11 @@ pub(crate) struct Bytes {
 }
 
 /// All figures; windows first.
-pub(crate) fn measure(stage: &Stage, contenders: &[Contender]) -> Vec<Bytes> {
+pub(crate) fn measure(environment: &Environment, contenders: &[Contender]) -> Vec<Bytes> {
     let windows = PERMITS.map(|permits| Bytes {
         description: format!("a permit of a full window of {permits}, in Redis"),
         contender: Contender::Ours,
-        each: window(stage, permits),
+        each: window(environment, permits),
     });
     let keys = contenders.iter().map(|contender| Bytes {
         description: format!("a key of {KEYS}, in process"),
@@ -40,13 +40,13 @@ pub(crate) fn measure(stage: &Stage, contenders: &[Contender]) -> Vec<Bytes> {
 }
 
 /// Fills a window in steps, as calls would, and queries the memory of its key.
-fn window(stage: &Stage, permits: u32) -> f64 {
+fn window(environment: &Environment, permits: u32) -> f64 {
     let namespace = format!("bench-memory-{permits}");
     let quota = Quota {
         permits,
         seconds: 3_600,
     };
-    let limits = Limiter::redis(&stage.address(Place::Server).limited_user()[0]).namespace(&namespace);
+    let limits = Limiter::redis(&environment.address(Place::Server).limited_user()[0]).namespace(&namespace);
     let limits = limits.build().expect("the settings are valid");
     let policy = policy("window", quota, Mode::Window);
     runtime().block_on(async {
@@ -58,7 +58,7 @@ fn window(stage: &Stage, permits: u32) -> f64 {
             );
         }
     });
-    let server = stage.server();
+    let server = environment.server();
     let stored = server.command(&["KEYS", &format!("{namespace}|sw|*")]);
     let used = stored.items().iter().map(|key| {
         let command: [&[u8]; 5] = [b"MEMORY", b"USAGE", key.bytes(), b"SAMPLES", b"0"];

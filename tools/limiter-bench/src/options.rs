@@ -5,13 +5,13 @@ use std::fs;
 use limiter_instructions::Counts;
 
 use crate::contender::{Contender, Mode};
+use crate::environment::Environment;
 use crate::exact;
 use crate::machine::Machine;
 use crate::memory::{self, Bytes};
 use crate::report::{self, Report};
 use crate::scaling;
 use crate::series::{Series, Shared};
-use crate::stage::Stage;
 use crate::targets::{TARGETS, Target};
 use crate::workload::{Pace, WORKLOADS, Workload};
 
@@ -80,12 +80,16 @@ impl Options {
             return Ok(());
         }
         let counts = self.counts.as_deref().map(read_counts).transpose()?;
-        let stage = Stage::with_cell(self.cell.clone());
-        let machine = Machine::detect(&stage);
+        let environment = Environment::with_cell(self.cell.clone());
+        let machine = Machine::detect(&environment);
         eprintln!("{}", machine.describe());
         let mut all = Vec::new();
         for (workload, contenders) in chosen {
-            let series = with_shared(measure(workload, &contenders, &stage, self.pace()), &all, &stage);
+            let series = with_shared(
+                measure(workload, &contenders, &environment, self.pace()),
+                &all,
+                &environment,
+            );
             if self.json {
                 series
                     .iter()
@@ -95,7 +99,7 @@ impl Options {
         }
         let report = Report {
             machine,
-            memory: self.memory(&stage),
+            memory: self.memory(&environment),
             series: all,
             counts,
         };
@@ -134,12 +138,12 @@ impl Options {
         chosen.filter(|(_, contenders)| !contenders.is_empty()).collect()
     }
 
-    fn memory(&self, stage: &Stage) -> Vec<Bytes> {
+    fn memory(&self, environment: &Environment) -> Vec<Bytes> {
         match (&self.only[..], self.quick) {
             (only, _) if !only.is_empty() && !only.iter().any(|name| name == MEMORY) => Vec::new(),
-            (_, true) => memory::measure(stage, &[Contender::Ours, Contender::Governor]),
+            (_, true) => memory::measure(environment, &[Contender::Ours, Contender::Governor]),
             (_, false) => memory::measure(
-                stage,
+                environment,
                 &[Contender::Ours, Contender::Governor, Contender::TrypemaLocal],
             ),
         }
@@ -152,7 +156,12 @@ fn read_counts(file: &str) -> Result<Counts, String> {
 }
 
 /// Rounds in which every contender has a turn, each round beginning with another one.
-fn measure(workload: &'static Workload, contenders: &[Contender], stage: &Stage, pace: Pace) -> Vec<Series> {
+fn measure(
+    workload: &'static Workload,
+    contenders: &[Contender],
+    environment: &Environment,
+    pace: Pace,
+) -> Vec<Series> {
     eprintln!("{}: {}", workload.name, workload.description);
     let mut series: Vec<Series> = contenders
         .iter()
@@ -166,7 +175,7 @@ fn measure(workload: &'static Workload, contenders: &[Contender], stage: &Stage,
     for round in 0..pace.rounds {
         for turn in 0..series.len() {
             let place = (round + turn) % contenders.len();
-            let sample = workload.turn(contenders[place], stage, pace);
+            let sample = workload.turn(contenders[place], environment, pace);
             series[place].turns.push(sample);
         }
     }
@@ -174,7 +183,7 @@ fn measure(workload: &'static Workload, contenders: &[Contender], stage: &Stage,
 }
 
 /// Adds the admissions of four processes, which are measured once for each contender and mode.
-fn with_shared(mut series: Vec<Series>, before: &[Series], stage: &Stage) -> Vec<Series> {
+fn with_shared(mut series: Vec<Series>, before: &[Series], environment: &Environment) -> Vec<Series> {
     for series in &mut series {
         let Some(mode) = series.workload.shared_mode() else {
             continue;
@@ -189,7 +198,7 @@ fn with_shared(mut series: Vec<Series>, before: &[Series], stage: &Stage) -> Vec
             same && (series.contender != Contender::Ours || other.workload.shared_mode() == Some(mode))
         });
         let measured: Option<Shared> = known.and_then(|other| other.shared);
-        series.shared = measured.or_else(|| exact::shared(series.contender, mode, stage));
+        series.shared = measured.or_else(|| exact::shared(series.contender, mode, environment));
     }
     series
 }

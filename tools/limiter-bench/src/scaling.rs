@@ -13,10 +13,10 @@ use limiter_testing::RedisServer;
 pub(crate) use processes::{ROLE, child};
 
 use crate::contender::{Contender, Quota};
-use crate::keys::Spread;
+use crate::environment::{Environment, Place};
+use crate::keys::Distribution;
 use crate::machine::Machine;
 use crate::sample::{Sample, median};
-use crate::stage::{Place, Stage};
 use crate::workload::{Load, Pace, STRICT, turn};
 
 /// One permit in 1,000 s: no key expires before its memory is measured.
@@ -52,16 +52,16 @@ impl Curve {
 
 /// Measures all curves, and writes their plots and their page.
 pub(crate) fn run(pace: Pace) -> Result<(), String> {
-    let stage = Stage::default();
-    let machine = Machine::detect(&stage);
+    let environment = Environment::default();
+    let machine = Machine::detect(&environment);
     eprintln!("{}", machine.describe());
     let mut curves = Vec::new();
-    curves.extend(callers(&stage, pace));
-    curves.extend(offered(&stage, pace));
-    curves.extend(processes(&stage, pace));
-    curves.extend(limits(&stage, pace));
+    curves.extend(callers(&environment, pace));
+    curves.extend(offered(&environment, pace));
+    curves.extend(processes(&environment, pace));
+    curves.extend(limits(&environment, pace));
     curves.extend(nodes(pace));
-    curves.extend(keys(&stage, pace));
+    curves.extend(keys(&environment, pace));
     print!("{}", page::table(&curves));
     write(&machine, &curves).map_err(|error| format!("the plots cannot be written: {error}"))
 }
@@ -78,10 +78,10 @@ fn write(machine: &Machine, curves: &[Curve]) -> io::Result<()> {
 }
 
 /// The medians of the turns of ours under this load.
-fn medians(name: &str, load: &Load, stage: &Stage, pace: Pace) -> Sample {
+fn medians(name: &str, load: &Load, environment: &Environment, pace: Pace) -> Sample {
     eprintln!("{name}");
     let turns: Vec<Sample> = (0..pace.rounds)
-        .map(|_| turn("scaling", load, Contender::Ours, stage, pace))
+        .map(|_| turn("scaling", load, Contender::Ours, environment, pace))
         .collect();
     let of = |figure: fn(&Sample) -> f64| median(turns.iter().map(figure));
     Sample {
@@ -111,13 +111,13 @@ fn server(sample: &Sample) -> f64 {
     sample.server_us.unwrap_or_default()
 }
 
-fn callers(stage: &Stage, pace: Pace) -> [Curve; 2] {
+fn callers(environment: &Environment, pace: Pace) -> [Curve; 2] {
     const QUANTITY: &str = "callers";
     let measured = [1, 4, 16, 64, 256, 1_024, 4_096].map(|tasks| {
         let sample = medians(
             &format!("{tasks} callers"),
             &Load { tasks, ..STRICT },
-            stage,
+            environment,
             pace,
         );
         (tasks, sample)
@@ -136,17 +136,17 @@ fn callers(stage: &Stage, pace: Pace) -> [Curve; 2] {
 
 /// Latency against the rate of an open loop, up to 90 % of its own capacity: the closed loop starts
 /// no task per call, so it decides more calls per second.
-fn offered(stage: &Stage, pace: Pace) -> [Curve; 2] {
+fn offered(environment: &Environment, pace: Pace) -> [Curve; 2] {
     const QUANTITY: &str = "% of capacity";
     let load = Load { tasks: 512, ..STRICT };
-    let of_closed_loop = medians("capacity", &load, stage, pace).decisions_per_second;
-    let saturated = || open_loop::measure(&STRICT, of_closed_loop, stage, pace).decisions_per_second;
+    let of_closed_loop = medians("capacity", &load, environment, pace).decisions_per_second;
+    let saturated = || open_loop::measure(&STRICT, of_closed_loop, environment, pace).decisions_per_second;
     let capacity = median((0..pace.rounds).map(|_| saturated()));
     let measured = [10, 30, 50, 70, 80, 90].map(|percent| {
         eprintln!("{percent} % of {capacity:.0}/s");
         let rate = capacity * percent as f64 / 100.0;
         let turns: Vec<_> = (0..pace.rounds)
-            .map(|_| open_loop::measure(&STRICT, rate, stage, pace).latencies)
+            .map(|_| open_loop::measure(&STRICT, rate, environment, pace).latencies)
             .collect();
         let quantile = |part| median(turns.iter().map(|turn| turn.quantile_us(part)));
         (percent, quantile(0.50) / 1e3, quantile(0.99) / 1e3)
@@ -157,12 +157,12 @@ fn offered(stage: &Stage, pace: Pace) -> [Curve; 2] {
     ]
 }
 
-fn processes(stage: &Stage, pace: Pace) -> [Curve; 2] {
+fn processes(environment: &Environment, pace: Pace) -> [Curve; 2] {
     const QUANTITY: &str = "processes";
     let measured = [1, 2, 4, 8].map(|count| {
         eprintln!("{count} processes");
         let turns: Vec<_> = (0..pace.rounds)
-            .map(|_| processes::turn(count, stage, pace))
+            .map(|_| processes::turn(count, environment, pace))
             .collect();
         let rate = median(turns.iter().map(|turn| turn.decisions_per_second));
         (count, rate, median(turns.iter().map(|turn| turn.server_us)))
@@ -183,13 +183,13 @@ fn processes(stage: &Stage, pace: Pace) -> [Curve; 2] {
     ]
 }
 
-fn limits(stage: &Stage, pace: Pace) -> [Curve; 2] {
+fn limits(environment: &Environment, pace: Pace) -> [Curve; 2] {
     const QUANTITY: &str = "limits";
     let measured = [1, 2, 3, 4, 8, 16].map(|limits| {
         let sample = medians(
             &format!("{limits} limits"),
             &Load { limits, ..STRICT },
-            stage,
+            environment,
             pace,
         );
         (limits, sample)
@@ -220,10 +220,10 @@ fn nodes(pace: Pace) -> [Curve; 2] {
             tasks: CALLERS_OF_NODE * usize::from(nodes),
             ..STRICT
         };
-        let stage = Stage::with_nodes(nodes);
+        let environment = Environment::with_nodes(nodes);
         (
             usize::from(nodes),
-            medians(&format!("{nodes} nodes"), &load, &stage, pace),
+            medians(&format!("{nodes} nodes"), &load, &environment, pace),
         )
     });
     [
@@ -244,25 +244,30 @@ fn nodes(pace: Pace) -> [Curve; 2] {
     ]
 }
 
-fn keys(stage: &Stage, pace: Pace) -> [Curve; 2] {
+fn keys(environment: &Environment, pace: Pace) -> [Curve; 2] {
     const QUANTITY: &str = "keys";
     let measured = [1_000, 10_000, 100_000, 1_000_000, 10_000_000].map(|keys| {
-        stage.server().command(&["FLUSHALL"]);
-        let before = used_memory(stage.server());
+        environment.server().command(&["FLUSHALL"]);
+        let before = used_memory(environment.server());
         let load = Load {
-            spread: Spread::Even(keys),
+            distribution: Distribution::Even(keys),
             quota: KEPT,
             filled: keys,
             ..STRICT
         };
         // The time is that of the calls before each turn.
         let rounds = if keys > 100_000 { 1 } else { pace.rounds };
-        let sample = medians(&format!("{keys} keys"), &load, stage, Pace { rounds, ..pace });
-        let bytes = used_memory(stage.server()).saturating_sub(before) as f64 / keys as f64;
+        let sample = medians(
+            &format!("{keys} keys"),
+            &load,
+            environment,
+            Pace { rounds, ..pace },
+        );
+        let bytes = used_memory(environment.server()).saturating_sub(before) as f64 / keys as f64;
         (keys, server(&sample), bytes)
     });
     // Ten million keys take longer to remove than the server may take to reply.
-    stage.server().command(&["FLUSHALL", "ASYNC"]);
+    environment.server().command(&["FLUSHALL", "ASYNC"]);
     [
         curve("server µs", QUANTITY, true, measured.map(|(x, us, _)| (x, us))),
         curve(

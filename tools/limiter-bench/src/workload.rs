@@ -10,9 +10,9 @@ mod table;
 use std::time::Duration;
 
 use crate::contender::{Contender, Mode, Quota};
-use crate::keys::Spread;
+use crate::environment::{Environment, Place};
+use crate::keys::Distribution;
 use crate::sample::Sample;
-use crate::stage::{Place, Stage};
 
 pub(crate) use remote::{runtime, turn};
 pub(crate) use table::{STRICT, WORKLOADS};
@@ -57,7 +57,7 @@ pub(crate) enum App {
 /// The load on asynchronous contenders.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
-    pub(crate) spread: Spread,
+    pub(crate) distribution: Distribution,
     pub(crate) tasks: usize,
     pub(crate) place: Place,
     pub(crate) quota: Quota,
@@ -103,9 +103,9 @@ impl Workload {
     }
 
     /// One turn of one contender.
-    pub(crate) fn turn(&self, contender: Contender, stage: &Stage, pace: Pace) -> Sample {
+    pub(crate) fn turn(&self, contender: Contender, environment: &Environment, pace: Pace) -> Sample {
         match &self.kind {
-            Kind::Remote(load) => remote::turn(self.name, load, contender, stage, pace),
+            Kind::Remote(load) => remote::turn(self.name, load, contender, environment, pace),
             Kind::Local { keys, threads } => local::turn(*keys, *threads, contender, pace),
             Kind::Layer { app, with_headers } => layer::turn(*app, *with_headers, contender, pace),
             Kind::Macro => macros::turn(contender, pace),

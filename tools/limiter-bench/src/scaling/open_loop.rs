@@ -7,9 +7,9 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, interval};
 
 use crate::contender::{Contender, ContenderVisitor, Decide, Setup, introduce};
+use crate::environment::Environment;
 use crate::keys::{Order, names};
 use crate::latency::Latencies;
-use crate::stage::Stage;
 use crate::workload::{Load, Pace, runtime};
 
 /// The calls of this time arrive together.
@@ -26,15 +26,15 @@ pub(super) struct OpenLoop {
 }
 
 /// Sends calls of ours at this rate per second.
-pub(super) fn measure(load: &Load, rate: f64, stage: &Stage, pace: Pace) -> OpenLoop {
-    stage.server().command(&["FLUSHALL"]);
+pub(super) fn measure(load: &Load, rate: f64, environment: &Environment, pace: Pace) -> OpenLoop {
+    environment.server().command(&["FLUSHALL"]);
     let setup = Setup {
-        address: stage.address(load.place),
+        address: environment.address(load.place),
         prefix: "bench-ours-open".to_owned(),
         quota: load.quota,
         mode: load.mode,
         limits: load.limits,
-        keys: names(load.spread.keys()),
+        keys: names(load.distribution.keys()),
     };
     let arrivals = Arrivals {
         load: *load,
@@ -75,7 +75,7 @@ impl ContenderVisitor for Arrivals {
 /// Starts the calls. Returns those of the measured time, and its begin.
 async fn arrive<D: Decide>(arrivals: Arrivals, contender: Arc<D>) -> (Instant, Vec<JoinHandle<Duration>>) {
     let Arrivals { load, rate, pace } = arrivals;
-    let mut walk = Order::new(load.spread).walk(0, 1);
+    let mut walk = Order::new(load.distribution).walk(0, 1);
     // Late ticks follow at once, so the rate is kept.
     let mut ticks = interval(GROUP);
     let (begin, per_group) = (Instant::now(), rate * GROUP.as_secs_f64());

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::task::consume_budget;
 
 use crate::contender::{Contender, ContenderVisitor, Decide, Setup, introduce};
+use crate::environment::{Address, Environment, Place};
 use crate::keys::{Order, names};
 use crate::sample::us_each;
-use crate::stage::{Address, Place, Stage};
 use crate::usage;
 use crate::workload::{Pace, STRICT, runtime};
 
@@ -29,11 +29,11 @@ pub(super) struct Turn {
 }
 
 /// Lets this number of processes call for the time of a turn.
-pub(super) fn turn(processes: usize, stage: &Stage, pace: Pace) -> Turn {
-    let Address::Server(port) = stage.address(Place::Server) else {
+pub(super) fn turn(processes: usize, environment: &Environment, pace: Pace) -> Turn {
+    let Address::Server(port) = environment.address(Place::Server) else {
         unreachable!("one server");
     };
-    stage.server().command(&["FLUSHALL"]);
+    environment.server().command(&["FLUSHALL"]);
     let begin = SystemTime::now() + HEAD_START + pace.warm_up;
     let millis = |time: Duration| time.as_millis().to_string();
     let children: Vec<Child> = (0..processes)
@@ -48,7 +48,7 @@ pub(super) fn turn(processes: usize, stage: &Stage, pace: Pace) -> Turn {
         })
         .collect();
     thread::sleep(begin.duration_since(SystemTime::now()).unwrap_or_default());
-    let spent = || usage::servers(stage.servers(Place::Server));
+    let spent = || usage::servers(environment.servers(Place::Server));
     let before = spent();
     thread::sleep(pace.window);
     let after = spent();
@@ -80,7 +80,7 @@ pub(crate) fn child(args: &[String]) {
         quota: STRICT.quota,
         mode: STRICT.mode,
         limits: STRICT.limits,
-        keys: names(STRICT.spread.keys()),
+        keys: names(STRICT.distribution.keys()),
     };
     let begin = Instant::now() + begin.unwrap_or_default();
     let caller = Caller {
@@ -101,7 +101,7 @@ impl ContenderVisitor for Caller {
     type Answer = u64;
 
     async fn meet<D: Decide>(self, contender: D) -> u64 {
-        let (contender, order) = (Arc::new(contender), Order::new(STRICT.spread));
+        let (contender, order) = (Arc::new(contender), Order::new(STRICT.distribution));
         let call = |task| {
             let (contender, mut walk) = (Arc::clone(&contender), order.walk(task, TASKS));
             tokio::spawn(async move {

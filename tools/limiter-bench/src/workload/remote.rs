@@ -11,10 +11,10 @@ use tokio::task::{JoinHandle, consume_budget};
 
 use super::{Load, Pace};
 use crate::contender::{Contender, ContenderVisitor, Decide, Mode, Setup, introduce};
+use crate::environment::Environment;
 use crate::keys::{Order, Walk, names};
 use crate::latency::Latencies;
 use crate::sample::{Sample, us_each};
-use crate::stage::Stage;
 use crate::usage::{self, THREADS};
 
 const WARM: u8 = 0;
@@ -29,18 +29,24 @@ const PATIENCE: Duration = Duration::from_secs(400);
 const SELDOM: u64 = 16;
 
 /// One turn of a contender under this load.
-pub(crate) fn turn(name: &str, load: &Load, contender: Contender, stage: &Stage, pace: Pace) -> Sample {
-    for server in stage.servers(load.place) {
+pub(crate) fn turn(
+    name: &str,
+    load: &Load,
+    contender: Contender,
+    environment: &Environment,
+    pace: Pace,
+) -> Sample {
+    for server in environment.servers(load.place) {
         server.command(&["FLUSHALL"]);
     }
     let runtime = runtime();
     let setup = Setup {
-        address: stage.address(load.place),
+        address: environment.address(load.place),
         prefix: format!("bench-{}-{name}", contender.name()),
         quota: load.quota,
         mode: load.mode,
         limits: load.limits,
-        keys: names(load.spread.keys()),
+        keys: names(load.distribution.keys()),
     };
     let progress = Arc::new(Progress::default());
     let tasks = Tasks {
@@ -53,7 +59,7 @@ pub(crate) fn turn(name: &str, load: &Load, contender: Contender, stage: &Stage,
     progress.wait_until_filled(&handles);
 
     thread::sleep(pace.warm_up);
-    let spent = || (usage::servers(stage.servers(load.place)), usage::client());
+    let spent = || (usage::servers(environment.servers(load.place)), usage::client());
     let before = spent();
     let started = Instant::now();
     progress.phase.store(MEASURED, Ordering::Relaxed);
@@ -114,8 +120,11 @@ impl ContenderVisitor for Tasks {
     type Answer = Vec<JoinHandle<LoopCounts>>;
 
     async fn meet<D: Decide>(self, contender: D) -> Self::Answer {
-        let (contender, order) = (Arc::new(contender), Order::new(self.load.spread));
-        let (tasks, keys) = (self.load.tasks, self.load.spread.keys().min(self.load.filled));
+        let (contender, order) = (Arc::new(contender), Order::new(self.load.distribution));
+        let (tasks, keys) = (
+            self.load.tasks,
+            self.load.distribution.keys().min(self.load.filled),
+        );
         let may_be_quick = self.load.denies() || self.load.mode == Mode::Leased;
         let every = if may_be_quick { SELDOM } else { 1 };
         let all_filled = Arc::new(Barrier::new(tasks));

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Instant;
 
 use super::Pace;
-use crate::keys::{Order, Spread};
+use crate::keys::{Distribution, Order};
 use crate::latency::Latencies;
 use crate::sample::{Sample, us_each};
 use crate::usage::{self, THREADS};
@@ -26,7 +26,7 @@ pub(super) fn spin<D: FnMut(usize) -> bool>(
     pace: Pace,
     prepare: impl Fn() -> D + Sync,
 ) -> Sample {
-    let (order, phase) = (Order::new(Spread::Even(keys)), AtomicU8::new(WARM));
+    let (order, phase) = (Order::new(Distribution::Even(keys)), AtomicU8::new(WARM));
     let (filled, barrier) = (
         std::sync::Barrier::new(threads + 1),
         std::sync::Barrier::new(threads + 1),

@@ -8,8 +8,8 @@ use crate::contender::Contender::{
     TowerGovernor, TrypemaHybrid, TrypemaLocal, TrypemaRedis,
 };
 use crate::contender::{Mode, Quota};
-use crate::keys::Spread;
-use crate::stage::Place;
+use crate::environment::Place;
+use crate::keys::Distribution;
 
 const REDIS: &[Contender] = &[
     Ours,
@@ -44,7 +44,7 @@ const WINDOW: Quota = Quota {
 
 /// 10,000 keys, 64 tasks, one bucket per decision.
 pub(crate) const STRICT: Load = Load {
-    spread: Spread::Even(10_000),
+    distribution: Distribution::Even(10_000),
     tasks: 64,
     place: Place::Server,
     quota: STEADY,
@@ -53,7 +53,7 @@ pub(crate) const STRICT: Load = Load {
     filled: 10_000,
 };
 const HOT: Load = Load {
-    spread: Spread::Even(1),
+    distribution: Distribution::Even(1),
     ..STRICT
 };
 
@@ -84,7 +84,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
         "100,000 keys, some more popular, 64 tasks",
         REDIS,
         Load {
-            spread: Spread::Zipf(100_000),
+            distribution: Distribution::Zipf(100_000),
             ..STRICT
         },
     ),

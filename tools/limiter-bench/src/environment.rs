@@ -21,7 +21,7 @@ pub(crate) enum Place {
 
 /// The servers and proxies of the benchmark, which are stopped when it is dropped.
 #[derive(Debug, Default)]
-pub(crate) struct Stage {
+pub(crate) struct Environment {
     /// The nodes of the cluster; 3 if it is not given.
     nodes: Option<u16>,
     /// The path of the module redis-cell.
@@ -31,7 +31,7 @@ pub(crate) struct Stage {
     proxy: OnceLock<Proxy>,
 }
 
-impl Stage {
+impl Environment {
     /// Servers with a cluster of this number of nodes.
     pub(crate) fn with_nodes(nodes: u16) -> Self {
         Self {
