@@ -60,7 +60,7 @@ pub mod greeter_client {
         ///
         /// # Errors
         ///
-        /// The status with which the server, or the way to it, fails the call.
+        /// The status of the server or of a failed connection.
         pub async fn greet(
             &mut self,
             request: impl tonic::IntoRequest<super::GreetRequest>,

@@ -307,8 +307,8 @@ proptest! {
         }
     }
 
-    /// Old and new policy take turns in any order: over any time no more than the larger capacity
-    /// and the faster rate.
+    /// Old and new policy alternate in any order: over any time they admit at most the larger
+    /// capacity and the faster rate.
     #[test]
     fn alternating_levels_create_no_permits(
         old in level(), new in level(), same_rate in any::<bool>(), steps in steps(forward()),

@@ -129,7 +129,7 @@ async fn primary_is_not_read_from_nearest_sentinel_alone() {
     assert!(limits.check(&lasting, "k").await.unwrap().is_allowed());
     assert_eq!((keys(old.primary()), keys(new.primary())), (0, 1));
 
-    // While it is alone it is believed, but no longer.
+    // The limiter follows the old sentinel while no other one is reachable, and not afterwards.
     set_far(true);
     let limits = limiter_at(urls(), &new.primary_url());
     assert!(limits.check(&lasting, "k").await.unwrap().is_allowed());

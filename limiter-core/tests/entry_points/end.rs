@@ -48,7 +48,7 @@ impl End {
         }
     }
 
-    /// The list of all keys, whose entry ends if this is an end of entries.
+    /// A list of all keys. Its entry has an end if the condition is about entries.
     pub(crate) fn every_key(end: Option<Self>) -> KeyList {
         let list = match end {
             Some(end @ (Self::LaterEntries | Self::PastEntries)) => {
@@ -66,7 +66,7 @@ impl End {
         matches!(self, Self::LaterQuota | Self::PastQuota).then(quota)
     }
 
-    /// The policy with its trial values, if this is an end of trial values.
+    /// The policy, with trial values if the condition is about them.
     pub(crate) fn with_trial(end: Option<Self>, policy: Policy) -> Policy {
         match end {
             Some(end @ (Self::LaterTrial | Self::PastTrial)) => {

@@ -93,7 +93,7 @@ fn relay(mut from: TcpStream, mut to: TcpStream, mut keep: impl FnMut(&[u8])) {
         if length == 0 {
             break;
         }
-        // Kept before it is passed on, so that it is there once the client has its reply.
+        // Recorded before it is sent, so that the record is complete when the client has the reply.
         keep(&buffer[..length]);
         if to.write_all(&buffer[..length]).is_err() {
             break;

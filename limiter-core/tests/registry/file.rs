@@ -229,7 +229,7 @@ async fn expired_file_override_restores_code_override() {
     let limits = Limiter::in_process().clock(&clock).registry(&registry).build();
     let counts = || limits.policy("p", "k").unwrap().quota().whole();
     let own = |capacity| KeyOverride::new(bucket("p", capacity, 1), "k");
-    // Put there before and after the one that hides it, for good and for longer.
+    // Overrides of code, which that of the file hides: one without an end, one with a later end.
     for given in [own(5), own(6).until(end.after(secs(1)))] {
         clock.set(before);
         registry.set_override(given.clone()).unwrap();

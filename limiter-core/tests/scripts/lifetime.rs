@@ -9,8 +9,8 @@ use limiter_testing::RedisServer;
 use crate::support::{KEY, PATIENT, bucket, funnel, millis, namespace, one_of_each, only, secs, window};
 use crate::{changes, expiry, get, limiter, name, names, time};
 
-/// Never before the hint that was given, and at most a second after it, or a sixteenth of the
-/// lifetime: the server counts whole milliseconds.
+/// A key never expires before the time of its reply, and at most a second or a sixteenth of the
+/// lifetime after it: the server counts whole milliseconds.
 #[tokio::test]
 async fn keys_expire_when_state_equals_absence() {
     let server = RedisServer::shared();

@@ -164,7 +164,7 @@ impl Client {
         is_bad(sent)
     }
 
-    /// The receiver is the predicate's as well, where it is a shared reference.
+    /// The predicate can use a receiver that is a shared reference.
     #[window_limiter(name = "counting.method", limit = 1, window = "1h", count_if = |sent| self.is_failure(sent))]
     async fn method(&self, text: &str) -> Result<String, Rejection> {
         Ok(text.to_owned())

@@ -24,7 +24,8 @@ pub struct Admission {
     read_timeout: Duration,
 }
 
-/// A number with a limit.
+/// A number with a limit. The bounded counter of limiter-core is no part of its public API, which
+/// this crate uses alone.
 #[derive(Debug)]
 struct Count {
     used: AtomicUsize,

@@ -50,7 +50,7 @@ async fn only_counted_outcomes_stay_charged() {
     assert_eq!(service.clone().oneshot(log_in(200)).await.unwrap().status(), 429);
 }
 
-/// Else as many guesses pass as are made at once.
+/// A charge after the outcome would let all concurrent guesses pass.
 #[tokio::test]
 async fn concurrent_guesses_are_charged_before_their_outcome_is_known() {
     let (limits, _clock) = limiter();

@@ -92,7 +92,7 @@ impl Trace {
     }
 }
 
-/// One microsecond before the moment that was named the call does not fit, at it it does.
+/// The call does not fit one microsecond before the advertised time, and fits at this time.
 fn retry_is_exact(limits: &Limiter, clock: &ManualClock, policy: &Policy, cost: Amount, retry: Duration) {
     let moment = clock.now();
     let fits = |span: Duration| {

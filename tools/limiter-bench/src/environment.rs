@@ -58,7 +58,7 @@ impl Environment {
         })
     }
 
-    /// Those that decide at this place.
+    /// The servers that decide at this place.
     pub(crate) fn servers(&self, place: Place) -> Vec<&RedisServer> {
         match place {
             Place::Server | Place::Delayed(_) => vec![self.server()],

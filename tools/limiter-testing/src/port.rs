@@ -1,4 +1,4 @@
-//! Picks ports that are free now and that nothing else is handed by chance.
+//! Picks free ports that the system does not assign to other sockets.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;

@@ -32,7 +32,7 @@ impl RespValue {
     /// The number.
     ///
     /// # Panics
-    /// If this is neither a number nor a text with a number.
+    /// If the reply is neither a number nor a text with a number.
     #[must_use]
     #[track_caller]
     pub fn integer(&self) -> i64 {
@@ -48,7 +48,7 @@ impl RespValue {
     /// The text of a status or of a string.
     ///
     /// # Panics
-    /// If this is neither, or not UTF-8.
+    /// If the reply is neither a status nor a string, or not UTF-8.
     #[must_use]
     #[track_caller]
     pub fn text(&self) -> String {
@@ -62,7 +62,7 @@ impl RespValue {
     /// The bytes of a string.
     ///
     /// # Panics
-    /// If this is no string.
+    /// If the reply is not a string.
     #[must_use]
     #[track_caller]
     pub fn bytes(&self) -> &[u8] {
@@ -75,7 +75,7 @@ impl RespValue {
     /// The elements of a list.
     ///
     /// # Panics
-    /// If this is no list.
+    /// If the reply is not a list.
     #[must_use]
     #[track_caller]
     pub fn items(&self) -> &[RespValue] {

@@ -1,4 +1,4 @@
-//! Sees to it that there is a compiler for C++, in which the fuzzer itself is written.
+//! Installs a compiler for C++ if none exists. The fuzzer is written in C++.
 
 use std::env;
 

@@ -16,8 +16,7 @@ const IN_CI: [&str; 9] = [
     "oom",
 ];
 
-/// Builds the suite with optimisations, since its figures are times, and passes the arguments on to
-/// it.
+/// Builds the suite with optimisations, since it measures times, and runs it with the arguments.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
     redis::ensure()?;
     let mut command = cargo();
@@ -27,7 +26,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     commands::succeed_silently(command, "the fault suite")
 }
 
-/// A part of it, in a build that the tests have made already.
+/// Runs a part of the suite in the build of the tests.
 pub(crate) fn run_in_ci(_: Strictness) -> Result<(), String> {
     let mut command = cargo();
     command

@@ -41,7 +41,7 @@ const MANAGERS: [PackageManager; 7] = [
 ];
 
 impl Package {
-    /// Installs it, unless it is there.
+    /// Installs the package unless its program exists.
     pub(crate) fn ensure(&self) -> Result<(), String> {
         if (self.found)() {
             return Ok(());

@@ -1,16 +1,16 @@
-//! Sees to it that the tests find a Redis server.
+//! Installs a Redis server for the tests if none exists.
 
 use std::env;
 
 use crate::packages::{Package, on_path};
 
-/// The names `limiter-testing` looks for, too.
+/// The programs that `limiter-testing` searches for.
 const NAMES: [&str; 2] = ["redis-server", "valkey-server"];
 
 const SERVER: Package = Package {
     name: "redis-server",
     found: || NAMES.iter().any(|name| on_path(name)),
-    // Some distributions have replaced the one with the other.
+    // Some distributions have replaced Redis with Valkey.
     packages: |manager| match manager {
         "apt-get" => &["redis-server", "valkey-server"],
         _ => &["redis", "valkey"],

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use crate::commands::{Strictness, cargo, root, succeed};
 use crate::{faults, fuzz, msrv, redis, server, tidy};
 
-/// One thing that can fail, and that can be run alone by its name.
+/// A step of the checks, which can be run alone by its name.
 #[derive(Debug)]
 pub(crate) struct Step {
     pub(crate) name: &'static str,

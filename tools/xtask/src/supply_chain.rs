@@ -98,7 +98,7 @@ fn unsafe_code() -> Findings {
     }
 }
 
-/// Every directory with a manifest, but for those that are workspaces of their own.
+/// The directories with a manifest, except other workspaces.
 fn members() -> Result<Vec<PathBuf>, String> {
     let list = |folder: PathBuf| {
         fs::read_dir(&folder).map_err(|error| format!("cannot list {}: {error}", folder.display()))

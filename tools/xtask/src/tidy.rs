@@ -94,7 +94,7 @@ fn check() -> Result<(), String> {
         println!("{line}");
     }
     for (check, total) in baseline::totals_by_check(&counts) {
-        println!("tidy: {check}: {total} in the baseline");
+        println!("tidy: {check}: {total} violations");
     }
     for (key, allowed, found) in &raised {
         eprintln!("tidy: {key}: {found}, and the baseline allows {allowed}");

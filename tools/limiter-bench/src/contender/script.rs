@@ -44,7 +44,7 @@ impl Bucket {
             .arg(1);
     }
 
-    /// Several limits are several calls in a pipeline, which no longer are one decision.
+    /// Sends one call per limit in a pipeline, so several limits are not one decision.
     async fn decide(&self, connection: &mut impl ConnectionLike, key: usize) -> bool {
         let key = &self.keys[key];
         if self.limits == 1 {

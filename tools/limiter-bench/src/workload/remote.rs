@@ -24,9 +24,9 @@ const OVER: u8 = 2;
 /// The longest time in which the keys are filled.
 const PATIENCE: Duration = Duration::from_secs(400);
 
-/// Where a decision may take less than a microsecond, only each sixteenth is timed: the clock would
-/// be most of it.
-const SELDOM: u64 = 16;
+/// One of this many decisions of less than a microsecond is timed: a reading of the clock takes
+/// longer than such a decision.
+const TIMED_EVERY: u64 = 16;
 
 /// One turn of a contender under this load.
 pub(crate) fn turn(
@@ -126,7 +126,7 @@ impl ContenderVisitor for Tasks {
             self.load.distribution.keys().min(self.load.filled),
         );
         let may_be_quick = self.load.denies() || self.load.mode == Mode::Leased;
-        let every = if may_be_quick { SELDOM } else { 1 };
+        let every = if may_be_quick { TIMED_EVERY } else { 1 };
         let all_filled = Arc::new(Barrier::new(tasks));
         let start = |task| {
             let (contender, progress) = (Arc::clone(&contender), Arc::clone(&self.progress));
@@ -166,8 +166,7 @@ async fn call_in_loop(contender: &impl Decide, mut walk: Walk, phase: &AtomicU8,
                 return counts;
             }
         }
-        // A decision made in memory is ready at once; the other tasks are to have their turns all
-        // the same.
+        // A decision in memory is ready at once, and without this the other tasks would not run.
         consume_budget().await;
     }
 }

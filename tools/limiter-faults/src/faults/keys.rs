@@ -138,7 +138,7 @@ async fn call_next(limits: Limiter, policy: Policy, next: Arc<AtomicU64>, count:
             }
             Err(_) => {}
         }
-        // In process nothing else gives way.
+        // A decision in process does not yield to other tasks.
         tokio::task::yield_now().await;
     }
 }

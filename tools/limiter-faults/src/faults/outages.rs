@@ -1,4 +1,4 @@
-//! A server that is gone for a while, in each of the ways in which servers go.
+//! Outages of a server: killed, stopped, with paused clients, and behind a black hole.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};

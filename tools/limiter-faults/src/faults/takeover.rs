@@ -18,7 +18,7 @@ pub(crate) fn in_a_cluster(trial: &Trial) {
     let builder = RedisCluster::builder()
         .replicas(1)
         .arg("cluster-node-timeout", "2000");
-    // Else the nodes refuse everything while a shard has no primary.
+    // With full coverage, the nodes reject all commands while a shard has no primary.
     let cluster = builder.arg("cluster-require-full-coverage", "no").start();
     let plan = cluster::plan(trial, &cluster, Duration::from_secs(1));
     let load = Load::start_with_probes(&trial.runtime, &plan);

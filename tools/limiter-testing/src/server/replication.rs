@@ -52,7 +52,7 @@ impl RedisServer {
     /// Waits until this replica has received all earlier writes of its primary.
     ///
     /// # Panics
-    /// If this is no replica, or if it is not in step within thirty seconds.
+    /// If this is no replica, or if it has not received the writes within thirty seconds.
     #[track_caller]
     pub fn wait_for_replication(&self) {
         let mut written = None;

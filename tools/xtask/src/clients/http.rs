@@ -138,7 +138,7 @@ fn request_line(report: &str) -> Option<&str> {
     report.lines().find(expected).map(str::trim)
 }
 
-/// Of all requests those that were not answered with an error; none may be lost.
+/// Returns the number of requests without an error; `None` if a request was lost.
 fn admitted_by_wrk(report: &str) -> Option<u64> {
     let all = report
         .lines()

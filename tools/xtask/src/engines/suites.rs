@@ -22,8 +22,7 @@ const SIGNS: [&str; 5] = [
     "Subject",
 ];
 
-/// The arguments of each call of cargo: of the caller's choice, or else all tests that start a
-/// server.
+/// The arguments of each call of cargo: those of the caller, or all tests that start a server.
 pub(super) fn commands(chosen: &[String]) -> Result<Vec<Vec<String>>, String> {
     let common = ["test", "--all-features", "--no-fail-fast"].map(str::to_owned);
     if !chosen.is_empty() {

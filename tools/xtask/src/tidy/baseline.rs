@@ -107,7 +107,7 @@ fn totals(numbers: &BTreeMap<Key, usize>) -> BTreeMap<String, usize> {
     totals
 }
 
-/// How many violations each check allows.
+/// The number of violations of each check.
 pub(super) fn totals_by_check(numbers: &BTreeMap<Key, usize>) -> BTreeMap<&'static str, usize> {
     let mut totals = BTreeMap::new();
     for (key, number) in numbers {
