@@ -190,8 +190,8 @@ impl Decision {
         denying().map(LimitOutcome::retry_after).max()
     }
 
-    /// The time after which a concurrency denial is outdated: the first lease expires, or the store
-    /// may be available again.
+    /// Returns the time after which a concurrency denial is outdated: the first lease expires, or
+    /// the store may be available again.
     #[cfg(feature = "redis")]
     pub(crate) fn first_lease_ends_after(&self) -> Option<std::time::Duration> {
         let denying = self.limits.iter().filter(|limit| !limit.is_allowed());

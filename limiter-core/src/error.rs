@@ -108,7 +108,7 @@ impl ConfigError {
         }
     }
 
-    /// The error without the name of the policy.
+    /// Returns the error without the name of the policy.
     #[cfg(feature = "registry")]
     pub(crate) fn without_policy(self) -> Self {
         match self {

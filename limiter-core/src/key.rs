@@ -159,7 +159,7 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// A key of text that is escaped already.
+    /// Creates a key of text that is escaped already.
     #[inline]
     const fn from_escaped_text(text: &'a str) -> Self {
         Self {
@@ -210,7 +210,7 @@ impl<'a> Key<'a> {
         escape::unescape(text)
     }
 
-    /// The escaped text.
+    /// Returns the escaped text.
     #[inline]
     pub(crate) fn as_str(&self) -> &str {
         &self.text

@@ -56,7 +56,7 @@ pub(crate) const ORIGINS: usize = 13;
 pub(crate) struct PolicyCounters([OnceLock<Box<[LazyHandle<Counter>; OUTCOMES]>>; ORIGINS]);
 
 impl PolicyCounters {
-    /// The handle for an origin and an outcome, given by their numbers.
+    /// Returns the handle for an origin and an outcome, given by their numbers.
     #[inline]
     pub(crate) fn get(&self, origin: usize, outcome: usize) -> Option<&LazyHandle<Counter>> {
         let counters = self.0.get(origin)?;

@@ -286,7 +286,7 @@ impl Policy {
         self.extras()?.penalty_limits.as_ref()
     }
 
-    /// The text that `write` returned the first time. One caller in the program may use it.
+    /// Returns the text that `write` returned the first time. One caller in the program may use it.
     #[inline]
     pub(crate) fn cached_text(&self, write: impl FnOnce() -> String) -> &str {
         self.0.cached_text.get_or_write(write)

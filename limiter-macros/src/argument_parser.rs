@@ -67,7 +67,7 @@ impl Args {
         args
     }
 
-    /// The span of an argument, if present.
+    /// Returns the span of an argument, if present.
     pub(crate) fn place(&self, word: ArgumentName) -> Option<Span> {
         self.values
             .iter()
@@ -75,7 +75,7 @@ impl Args {
             .map(|values| values.span)
     }
 
-    /// The names and spans of the present arguments.
+    /// Returns the names and spans of the present arguments.
     pub(crate) fn words(&self) -> impl Iterator<Item = (ArgumentName, Span)> {
         self.values.iter().map(|values| (values.word, values.span))
     }
@@ -188,7 +188,7 @@ impl Args {
         Ok(())
     }
 
-    /// The error for a name that this attribute does not accept.
+    /// Returns the error for a name that this attribute does not accept.
     fn unknown(&mut self, ident: &Ident, written: &str) -> syn::Error {
         let (kind, name) = (self.kind, self.kind.name());
         let own = || TABLE.iter().filter(|row| row.is_of(kind));
@@ -229,7 +229,7 @@ impl Args {
     }
 }
 
-/// The name in an argument that is a plain identifier, such as `allow`.
+/// Returns the name in an argument that is a plain identifier, such as `allow`.
 pub(crate) fn plain_word(expr: &Expr) -> Option<String> {
     match peel(expr) {
         Expr::Path(path) => path.path.get_ident().map(Ident::to_string),
@@ -244,7 +244,7 @@ fn skip_to_comma(input: ParseStream<'_>) {
     }
 }
 
-/// The first `.await` that belongs to the annotated function itself.
+/// Returns the first `.await` that belongs to the annotated function itself.
 fn first_await(expr: &Expr) -> Option<Span> {
     struct AwaitFinder(Option<Span>);
     impl<'ast> Visit<'ast> for AwaitFinder {

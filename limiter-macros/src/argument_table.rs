@@ -25,7 +25,7 @@ pub(crate) enum AttributeKind {
 impl AttributeKind {
     pub(crate) const ALL: [Self; 4] = [Self::Token, Self::Window, Self::Funnel, Self::Concurrency];
 
-    /// The attribute's name.
+    /// Returns the attribute's name.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Token => "token_limiter",

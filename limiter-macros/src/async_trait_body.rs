@@ -64,8 +64,8 @@ impl AsyncTraitBody {
             })
     }
 
-    /// The parameters that the async block destructures first. `#[async_trait]` generates `let
-    /// State(app) = { let __arg1 = __arg1; __arg1 };`.
+    /// Returns the parameters that the async block destructures first. `#[async_trait]` generates
+    /// `let State(app) = { let __arg1 = __arg1; __arg1 };`.
     pub(crate) fn destructured_params(&self) -> Vec<(Ident, Pat)> {
         let statements = |input: ParseStream<'_>| syn::Block::parse_within(input);
         let Ok(statements) = statements.parse2(self.block.stream()) else {

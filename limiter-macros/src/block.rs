@@ -161,8 +161,8 @@ impl Item {
         }
     }
 
-    /// The unchanged item, emitted with the errors. Its own limiter attributes are removed, because
-    /// they would only report further errors.
+    /// Returns the unchanged item, emitted with the errors. Its own limiter attributes are removed,
+    /// because they would only report further errors.
     fn without_limits(&self, of_block: &[Path]) -> TokenStream {
         match self {
             Self::Other(tokens) => tokens.clone(),

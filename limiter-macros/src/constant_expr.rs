@@ -10,7 +10,8 @@
 use proc_macro2::Ident;
 use syn::{BinOp, Expr, Lit, Path, UnOp};
 
-/// The expression without enclosing parentheses and without the invisible groups of `macro_rules`.
+/// Returns the expression without enclosing parentheses and without the invisible groups of
+/// `macro_rules`.
 pub(crate) fn peel(expr: &Expr) -> &Expr {
     match expr {
         Expr::Group(group) => peel(&group.expr),
@@ -65,8 +66,8 @@ pub(crate) fn is_constant(expr: &Expr, is_item: &dyn Fn(&Path) -> bool) -> bool 
     }
 }
 
-/// The value of integer arithmetic on literals without a type. `None` for any other expression, and
-/// for one that the compiler rejects.
+/// Returns the value of integer arithmetic on literals without a type. `None` for any other
+/// expression, and for one that the compiler rejects.
 pub(crate) fn folded(expr: &Expr) -> Option<i128> {
     match peel(expr) {
         Expr::Lit(literal) => match &literal.lit {

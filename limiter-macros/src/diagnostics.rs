@@ -36,7 +36,7 @@ impl Diagnostics {
         result.map_err(|error| self.push(error)).ok()
     }
 
-    /// The number of errors.
+    /// Returns the number of errors.
     pub(crate) fn count(&self) -> usize {
         self.errors.len()
     }
@@ -49,13 +49,13 @@ impl Diagnostics {
             .collect()
     }
 
-    /// The collected errors.
+    /// Returns the collected errors.
     pub(crate) fn into_errors(self) -> Vec<AnnotationError> {
         self.errors
     }
 }
 
-/// The name in `known` that is most similar to `written`, if it is similar enough.
+/// Returns the name in `known` that is most similar to `written`, if it is similar enough.
 pub(crate) fn closest_match<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let written = written.to_lowercase();
     let tolerance = written.chars().count().div_ceil(3);

@@ -330,7 +330,7 @@ fn private(krate: &Path) -> TokenStream {
     quote_spanned!(Span::mixed_site()=> #krate::__private)
 }
 
-/// An identifier that the function's code cannot refer to.
+/// Returns an identifier that the function's code cannot refer to.
 fn local(name: &str) -> Ident {
     Ident::new(name, Span::mixed_site())
 }
@@ -343,8 +343,8 @@ fn policy_static(index: usize) -> Ident {
     format_ident!("__LIMITER_POLICY_{index}", span = Span::mixed_site())
 }
 
-/// A span in the function with the hygiene of the expansion: errors are shown there, and style
-/// lints ignore it.
+/// Returns a span in the function with the hygiene of the expansion: errors are shown there, and
+/// style lints ignore it.
 fn mixed(span: Span) -> Span {
     span.resolved_at(Span::mixed_site())
 }
@@ -358,8 +358,8 @@ fn relocated(tokens: TokenStream, span: Span) -> TokenStream {
     tokens.into_iter().map(at).collect()
 }
 
-/// A body that mentions the removed attributes of its function, so that their imports count as
-/// used.
+/// Returns a body that mentions the removed attributes of its function, so that their imports count
+/// as used.
 pub(crate) fn mention(removed: &[Path], body: &Group) -> Group {
     let (inner, rest) = inner_attributes(body.stream());
     braced(

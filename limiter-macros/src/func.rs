@@ -147,7 +147,7 @@ impl Func {
         shape.filter(|_| before == diagnostics.count())
     }
 
-    /// The output of a call.
+    /// Returns the output of a call.
     pub(crate) fn output(&self, shape: &GuardPosition) -> Output {
         let output = match (shape, &self.sig.output) {
             (GuardPosition::AsyncTraitBody(boxed), _) => &boxed.output,
@@ -163,7 +163,7 @@ impl Func {
         }
     }
 
-    /// The arguments, except `self`.
+    /// Returns the arguments, except `self`.
     pub(crate) fn params(&self, shape: &GuardPosition) -> Vec<Param> {
         let destructured_params = match shape {
             GuardPosition::Async => Vec::new(),
@@ -202,7 +202,7 @@ impl Func {
     }
 }
 
-/// The names that a pattern binds.
+/// Returns the names that a pattern binds.
 pub(crate) fn bound_names(pattern: &Pat) -> Vec<Ident> {
     struct BoundNames(Vec<Ident>);
     impl<'ast> Visit<'ast> for BoundNames {
@@ -233,7 +233,7 @@ impl<'ast> Visit<'ast> for FindOpaque {
     }
 }
 
-/// The inputs with some patterns replaced.
+/// Returns the inputs with some patterns replaced.
 pub(crate) fn renamed(
     inputs: &Punctuated<FnArg, Token![,]>,
     params: &[Param],

@@ -44,7 +44,7 @@ pub(crate) struct RateText {
     pub(crate) micros: u64,
 }
 
-/// The text, if the expression is a string literal.
+/// Returns the text, if the expression is a string literal.
 pub(crate) fn text(expr: &Expr) -> Option<&LitStr> {
     match peel(expr) {
         Expr::Lit(literal) => match &literal.lit {
@@ -239,7 +239,7 @@ fn is_literal(expr: &Expr) -> bool {
     }
 }
 
-/// The literal, if its suffix is no type that the compiler accepts there, such as `10k`.
+/// Returns the literal, if its suffix is no type that the compiler accepts there, such as `10k`.
 fn literal_with_unit(expr: &Expr) -> Option<&Lit> {
     const INTEGERS: [&str; 12] = [
         "u8", "u16", "u32", "u64", "u128", "usize", "i8", "i16", "i32", "i64", "i128", "isize",

@@ -90,7 +90,7 @@ impl Template {
         })
     }
 
-    /// The key without parts, which all calls share; also the default.
+    /// Returns the key without parts, which all calls share; also the default.
     pub(crate) fn global() -> Self {
         Self {
             span: Span::call_site(),
@@ -99,7 +99,7 @@ impl Template {
         }
     }
 
-    /// The names at the start of the placeholders.
+    /// Returns the names at the start of the placeholders.
     pub(crate) fn roots(&self) -> impl Iterator<Item = &Ident> {
         self.pieces.iter().filter_map(|piece| match piece {
             Piece::Place { root, .. } => Some(root),
@@ -107,7 +107,7 @@ impl Template {
         })
     }
 
-    /// The text, if there are no placeholders.
+    /// Returns the text, if there are no placeholders.
     pub(crate) fn as_text(&self) -> Option<&str> {
         match self.pieces.as_slice() {
             [] => Some(""),
@@ -118,7 +118,7 @@ impl Template {
 }
 
 impl Piece {
-    /// The text between the braces, without spaces.
+    /// Returns the text between the braces, without spaces.
     pub(crate) fn name(&self) -> String {
         match self {
             Self::Text(_) => String::new(),
@@ -178,7 +178,7 @@ fn place(inside: &str, span: Span, names: &Names) -> Result<Piece, String> {
     Ok(Piece::Place { root, fields })
 }
 
-/// A field's name or number.
+/// Returns a field's name or number.
 fn member(text: &str, span: Span) -> Option<Member> {
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         return text
@@ -197,7 +197,7 @@ fn member(text: &str, span: Span) -> Option<Member> {
 }
 
 impl Names {
-    /// The alternatives that an error offers.
+    /// Returns the alternatives that an error offers.
     fn offer(&self) -> String {
         let all: Vec<String> = self
             .names

@@ -29,7 +29,7 @@ pub const fn need_fits(need: Option<u128>, quota: Option<u128>) -> bool {
 macro_rules! constants {
     ($($number:ty: |$value:ident| $thousandths:expr;)*) => {$(
         impl ConstantNumber<$number> {
-            /// The number in thousandths; `None` if the conversion at run time rejects it.
+            /// Returns the number in thousandths; `None` if the conversion at run time rejects it.
             #[must_use]
             pub const fn thousandths(self) -> Option<u128> {
                 let $value = ManuallyDrop::into_inner(self.0);
@@ -38,7 +38,7 @@ macro_rules! constants {
         }
 
         impl ConstantNumber<&$number> {
-            /// The number in thousandths; `None` if the conversion at run time rejects it.
+            /// Returns the number in thousandths; `None` if the conversion at run time rejects it.
             #[must_use]
             pub const fn thousandths(self) -> Option<u128> {
                 let $value = *ManuallyDrop::into_inner(self.0);

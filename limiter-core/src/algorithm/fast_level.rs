@@ -66,8 +66,8 @@ fn from_algorithm(algorithm: &Algorithm) -> Option<(u64, &Rate)> {
 }
 
 impl FastLevel {
-    /// A full level at `now`. `None` if the parts exceed 64 bits or the refill time exceeds the
-    /// exact range.
+    /// Creates a full level at `now`. `None` if the parts exceed 64 bits or the refill time exceeds
+    /// the exact range.
     pub(super) fn unused(algorithm: &Algorithm, now: u64) -> Option<Self> {
         let (quota, rate) = from_algorithm(algorithm)?;
         let whole = quota.checked_mul(rate.micros)?;

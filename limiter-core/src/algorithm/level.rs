@@ -41,23 +41,23 @@ pub(crate) struct Level {
 /// The differences between a bucket and a funnel. All amounts are thousandths.
 pub(crate) trait LevelKind: Sized {
     fn rate(&self) -> &Rate;
-    /// The amount without usage.
+    /// Returns the amount without usage.
     fn idle(&self) -> i64;
-    /// The amount after a refill of `by`.
+    /// Returns the amount after a refill of `by`.
     fn after_refill(&self, amount: i64, by: u64) -> i64;
-    /// The refill that is needed for `cost` to fit.
+    /// Returns the refill that is needed for `cost` to fit.
     fn shortfall(&self, amount: i64, cost: u64) -> u64;
     fn charged(&self, amount: i64, cost: u64) -> i64;
     fn remaining(&self, amount: i64) -> u64;
-    /// The refill that is needed until the usage is zero.
+    /// Returns the refill that is needed until the usage is zero.
     fn used(&self, amount: i64) -> u64;
     /// Returns the algorithm with the capacity reduced by the leased tokens.
     fn without(&self, leased: u64) -> Self;
-    /// The amount after a lease of `by`, which also reduces the capacity.
+    /// Returns the amount after a lease of `by`, which also reduces the capacity.
     fn after_lease(&self, amount: i64, by: u64) -> i64;
-    /// The amount after `by` leased tokens were returned unspent.
+    /// Returns the amount after `by` leased tokens were returned unspent.
     fn after_return(&self, amount: i64, by: u64) -> i64;
-    /// The amount after `by` leased tokens were spent.
+    /// Returns the amount after `by` leased tokens were spent.
     fn after_spend(&self, amount: i64, by: u64) -> i64;
 }
 

@@ -13,7 +13,7 @@ pub(crate) struct ScaleChange<'a> {
 }
 
 impl<'a> ScaleChange<'a> {
-    /// The change from the numbers of the previous policy to those of `after`.
+    /// Returns the change from the numbers of the previous policy to those of `after`.
     pub(crate) fn from_policies(previous: &'a PreviousPolicy, after: &'a Policy) -> Self {
         Self {
             before: previous.before.algorithm(),
@@ -31,7 +31,7 @@ pub(super) struct QuotaRatio {
 }
 
 impl QuotaRatio {
-    /// The ratio of the quota after a change to the quota before it.
+    /// Returns the ratio of the quota after a change to the quota before it.
     pub(super) fn from_algorithms(before: &Algorithm, after: &Algorithm) -> Self {
         Self {
             // Quotas are positive.

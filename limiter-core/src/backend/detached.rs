@@ -81,7 +81,7 @@ impl Backend {
         }
     }
 
-    /// The table of detached permits that this process keeps.
+    /// Returns the table of detached permits that this process keeps.
     pub(crate) fn detached_permits(&self) -> Arc<ExpiringTable<DetachedHold>> {
         match self {
             Self::Memory(memory) => Arc::clone(memory.detached_permits()),

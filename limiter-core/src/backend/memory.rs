@@ -74,7 +74,7 @@ impl MemoryBackend {
         self.store.holder_lease(&self.holders, limit, holder, renewal)
     }
 
-    /// The detached permits of this process.
+    /// Returns the detached permits of this process.
     pub(super) fn detached_permits(&self) -> &Arc<ExpiringTable<DetachedHold>> {
         &self.detached
     }

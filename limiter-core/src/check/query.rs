@@ -23,7 +23,7 @@ use crate::support::one_or_many::OneOrMany;
 pub(crate) type PendingDecision<'a> = Pin<Box<dyn Future<Output = Result<Decision, Rejection>> + Send + 'a>>;
 
 impl<'a> Check<'a> {
-    /// The future of a check that [`try_decide`](Check::try_decide) left undecided.
+    /// Returns the future of a check that [`try_decide`](Check::try_decide) left undecided.
     pub(super) fn query(self, charge: Option<LimitCharge>) -> Result<PendingDecision<'a>, Rejection> {
         let (limiter, first) = (self.limiter, self.first_ref().map(Policy::name));
         if !self.is_plain() {

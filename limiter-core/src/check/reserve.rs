@@ -164,7 +164,7 @@ impl<'a, P: PolicyRef + 'a> IntoFuture for Reserve<'a, P> {
 }
 
 impl Check<'_> {
-    /// The reservation of a call that was allowed.
+    /// Returns the reservation of a call that was allowed.
     pub(crate) fn reservation(&self, allowed: Allowed) -> Reservation {
         Reservation::from_requests(self.limiter, self.requests().iter().cloned(), allowed)
     }

@@ -85,12 +85,12 @@ impl ConcurrencyPermit {
         Self { decision, backing }
     }
 
-    /// The decision and the state that is held.
+    /// Returns the decision and the state that is held.
     pub(crate) fn into_parts(self) -> (Decision, PermitBacking) {
         (self.decision, self.backing)
     }
 
-    /// A permit of a call that is not limited.
+    /// Creates a permit of a call that is not limited.
     pub(crate) fn unlimited(decision: Decision) -> Self {
         Self::new(decision, PermitBacking::Nothing)
     }

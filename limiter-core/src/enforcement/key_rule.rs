@@ -75,7 +75,7 @@ impl KeyRule {
     }
 }
 
-/// The key lists of a policy, with the names that errors give to their entries.
+/// Returns the key lists of a policy, with the names that errors give to their entries.
 fn lists(policy: &Policy) -> impl Iterator<Item = (&'static str, &KeyList)> {
     let deny = policy.deny_keys().map(|list| ("entry of deny_keys", list));
     let allow = policy.allow_keys().map(|list| ("entry of allow_keys", list));

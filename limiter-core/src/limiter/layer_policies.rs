@@ -28,7 +28,7 @@ impl Limiter {
         policies.push((policy.clone(), Arc::downgrade(layer)));
     }
 
-    /// The policy of another layer that has the name of this policy and other limits.
+    /// Returns the policy of another layer that has the name of this policy and other limits.
     pub(crate) fn conflicting_layer_policy(&self, policy: &Policy) -> Option<Policy> {
         let policies = self.inner.layer_policies.0.lock();
         let conflicts =

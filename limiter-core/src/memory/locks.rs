@@ -101,7 +101,7 @@ pub(crate) struct EachTable<'a, const N: usize> {
 }
 
 impl<const N: usize> EachTable<'_, N> {
-    /// The moment of a decision on all of them.
+    /// Returns the moment of a decision on all of them.
     #[inline]
     pub(crate) fn decide_at(&mut self, before: Timestamp, clock: &Clock) -> Timestamp {
         let last = self.tables.iter().flatten().map(|table| table.decided_at);
@@ -128,7 +128,7 @@ pub(crate) struct Locks<'a> {
 }
 
 impl Locks<'_> {
-    /// The moment of a decision on all of them.
+    /// Returns the moment of a decision on all of them.
     #[inline]
     pub(crate) fn decide_at(&mut self, before: Timestamp, clock: &Clock) -> Timestamp {
         let last = self.guards.iter().map(|table| table.decided_at).max();

@@ -131,7 +131,7 @@ impl DenialCounts {
         (!denials.is_empty()).then(|| (count.limit.clone(), denials))
     }
 
-    /// The limits that have unreported denials.
+    /// Returns the limits that have unreported denials.
     pub(crate) fn unreported(&self) -> Vec<Identity> {
         let counts = self.lock();
         let unreported = counts
@@ -215,7 +215,7 @@ impl KeyCount {
         number_of(&self.unreported)
     }
 
-    /// The number of denials that blocks the key.
+    /// Returns the number of denials that blocks the key.
     fn max(&self) -> u64 {
         let penalty = self.limit.policy.penalty();
         penalty.map_or(1, |penalty| penalty.denials().into())

@@ -216,7 +216,7 @@ impl KeyList {
         longest.is_some_and(|longest| longest > network.len)
     }
 
-    /// The entries of the network's family that are longer than the network.
+    /// Returns the entries of the network's family that are longer than the network.
     pub(crate) fn longer_than(&self, network: Network) -> impl Iterator<Item = &str> {
         self.entries().filter(move |entry| {
             Network::parse(entry).is_ok_and(|entry| {

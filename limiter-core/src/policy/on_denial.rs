@@ -36,7 +36,7 @@ pub enum OnDenial {
 }
 
 impl OnDenial {
-    /// The stricter of two: a rejection, else the shorter wait, else degraded.
+    /// Returns the stricter of two: a rejection, else the shorter wait, else degraded.
     pub(crate) fn stricter(self, other: Self) -> Self {
         match (self, other) {
             (Self::Reject, _) | (_, Self::Reject) => Self::Reject,

@@ -120,8 +120,8 @@ impl Policy {
         Self(Arc::new(inner))
     }
 
-    /// A policy with these numbers whose states differ from those of this policy. Without a reply
-    /// of the store its decision is unknown.
+    /// Creates a policy with these numbers whose states differ from those of this policy. Without a
+    /// reply of the store its decision is unknown.
     fn as_trial(&self, numbers: &Self) -> Self {
         let with_numbers = self.with_numbers_of(numbers);
         let mut inner = PolicyInner::clone(&with_numbers.0);

@@ -88,7 +88,7 @@ impl KeyOverride {
         self.until.is_none_or(|until| now < until)
     }
 
-    /// The order in which overrides are listed.
+    /// Returns the order in which overrides are listed.
     pub(super) fn order(&self) -> (&str, Option<&str>) {
         (self.key.as_str(), self.key.group(None))
     }

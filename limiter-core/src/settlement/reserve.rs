@@ -50,7 +50,7 @@ impl AsDecision for Reservation {
 }
 
 impl Reservation {
-    /// A reservation without charges, which settles nothing.
+    /// Creates a reservation without charges, which settles nothing.
     pub(crate) fn unlimited(limiter: &Limiter, allowed: Allowed) -> Self {
         Self {
             limiter: limiter.clone(),
@@ -231,7 +231,7 @@ impl Reservation {
         &self.limits
     }
 
-    /// The longest deadline of its policies.
+    /// Returns the longest deadline of its policies.
     pub(crate) fn deadline(&self) -> Duration {
         let limits = self.limits.iter().flatten();
         let longest = limits.map(ReservedLimit::deadline).max();

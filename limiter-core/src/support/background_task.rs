@@ -26,7 +26,8 @@ pub(crate) struct BackgroundTask {
 pub(crate) struct TaskNumber(u32);
 
 impl BackgroundTask {
-    /// A task counts as abandoned with its runtime after `abandoned_after` without progress.
+    /// Creates the state of no task. A task counts as abandoned with its runtime after
+    /// `abandoned_after` without progress.
     pub(crate) fn new(abandoned_after: Duration) -> Self {
         Self {
             abandoned_after,

@@ -130,7 +130,7 @@ pub(crate) struct TakenSlot<'a> {
 }
 
 impl<'a> WaitSlot<'a> {
-    /// A slot of `wait_limit`, if there is one, for a call of this queue.
+    /// Creates a slot of `wait_limit`, if there is one, for a call of this queue.
     pub(crate) fn new(wait_limit: Option<&'a WaitLimit>, queue: impl FnOnce() -> QueueId) -> Self {
         wait_limit.map_or(Self::NotRequired, |wait_limit| {
             Self::Required(wait_limit, queue())

@@ -91,7 +91,7 @@ fn is_braces(tree: &TokenTree) -> bool {
     matches!(tree, TokenTree::Group(group) if Group::delimiter(group) == Delimiter::Brace)
 }
 
-/// The last segment of the type's path.
+/// Returns the last segment of the type's path.
 fn owner(of: &Type) -> String {
     match of {
         Type::Path(path) => path

@@ -13,7 +13,7 @@ use crate::model::{Key, Limit, LimitedFn};
 use crate::template::{Piece, Template};
 
 impl LimitedFn {
-    /// The policy, if it is built once, and the entry in the list.
+    /// Returns the policy, if it is built once, and the entry in the list.
     pub(super) fn annotation_entry(&self, index: usize, limit: &Limit, private: &TokenStream) -> TokenStream {
         let name = self.name(limit);
         let function = self.path();

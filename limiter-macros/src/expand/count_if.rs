@@ -49,7 +49,7 @@ impl LimitedFn {
         }
     }
 
-    /// The return type, as far as it can be named here.
+    /// Returns the return type, as far as it can be named here.
     fn output_type(&self) -> Type {
         match &self.output {
             Output::Unit(_) => syn::parse_quote!(()),

@@ -80,7 +80,7 @@ pub(super) fn group_buffer(index: usize) -> Ident {
     format_ident!("__limiter_group_{index}", span = Span::mixed_site())
 }
 
-/// The buffers of a limit's key and group.
+/// Returns the buffers of a limit's key and group.
 pub(super) fn buffers(index: usize, limit: &Limit, private: &TokenStream) -> TokenStream {
     let key = limit.key.as_ref().map(|_| key_buffer(index));
     let group = limit.group.as_ref().map(|_| group_buffer(index));
@@ -88,7 +88,7 @@ pub(super) fn buffers(index: usize, limit: &Limit, private: &TokenStream) -> Tok
     quote!(#(let mut #buffers = #private::KeyBuffer::new();)*)
 }
 
-/// The key, which borrows from `buffer` or from the arguments.
+/// Returns the key, which borrows from `buffer` or from the arguments.
 pub(super) fn key_of(key: &Key, buffer: &Ident, private: &TokenStream) -> TokenStream {
     match key {
         Key::Computed(expr) => {

@@ -14,7 +14,7 @@ use crate::literal::Number;
 use crate::model::{Algorithm, Limit, LimitedFn};
 
 impl LimitedFn {
-    /// The statements that compute the policy and the cost, unless they are constant.
+    /// Returns the statements that compute the policy and the cost, unless they are constant.
     pub(super) fn values(&self, index: usize, limit: &Limit, private: &TokenStream) -> TokenStream {
         let is_named = matches!(limit.algorithm, Algorithm::Named { .. });
         let policy = (!limit.constant && !is_named).then(|| {
@@ -28,7 +28,7 @@ impl LimitedFn {
         quote!(#policy #need)
     }
 
-    /// The entry, which refers to these values.
+    /// Returns the entry, which refers to these values.
     pub(super) fn entry(&self, index: usize, limit: &Limit, private: &TokenStream) -> TokenStream {
         let mut whose = match &limit.key {
             Some(key) => key_of(key, &key_buffer(index), private),

@@ -13,7 +13,8 @@ use crate::constant_expr::is_constant_item;
 use crate::literal::Number;
 use crate::model::Limit;
 
-/// The assertion, where `need` and the quota are constant and at least one of them is no literal.
+/// Returns the assertion, where `need` and the quota are constant and at least one of them is no
+/// literal.
 pub(super) fn assertion(limit: &Limit, private: &TokenStream) -> Option<TokenStream> {
     let need = limit.need.as_ref().filter(|_| limit.has_constant_need)?;
     let (word, quota) = limit.constant_quota.as_ref()?;

@@ -166,7 +166,7 @@ impl Scope<'_> {
         }
     }
 
-    /// The policy's name, and whether the budget is shared.
+    /// Returns the policy's name, and whether the budget is shared.
     fn name(
         &self,
         args: &mut Args,
@@ -236,7 +236,7 @@ impl Scope<'_> {
 }
 
 impl Limit {
-    /// The names at the start of placeholders, which are not tokens of the attribute.
+    /// Returns the names at the start of placeholders, which are not tokens of the attribute.
     pub(super) fn roots(&self) -> impl Iterator<Item = TokenStream> {
         let templates = [&self.key, &self.group]
             .into_iter()

@@ -28,7 +28,7 @@ impl Algorithm {
         matches!(self, Self::Concurrency { .. } | Self::Named { held: true })
     }
 
-    /// The maximum cost, and the name of its argument.
+    /// Returns the maximum cost, and the name of its argument.
     pub(super) fn quota(&self) -> Option<(&'static str, &Number)> {
         Some(match self {
             Self::Named { .. } => return None,

@@ -240,13 +240,13 @@ where
     }
 }
 
-/// The number of bytes that a response states for its body.
+/// Returns the number of bytes that a response states for its body.
 fn length_of<B>(response: &Response<B>) -> Option<u64> {
     let stated = response.headers().get(header::CONTENT_LENGTH)?;
     stated.to_str().ok()?.parse().ok()
 }
 
-/// The response of a request without a permit.
+/// Returns the response of a request without a permit.
 fn respond<B, E>(
     result: Result<Response<B>, E>,
     mut response_hooks: ResponseHooks,

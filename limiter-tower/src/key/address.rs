@@ -48,7 +48,7 @@ impl Prefixes {
         Self { v6: bits, ..self }
     }
 
-    /// The prefix lengths, for the limiter's verification of key lists.
+    /// Returns the prefix lengths, for the limiter's verification of key lists.
     pub(crate) fn lengths(self) -> KeyPrefixes {
         KeyPrefixes {
             ipv4: self.v4,

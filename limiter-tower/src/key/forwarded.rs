@@ -21,9 +21,9 @@ pub(crate) enum Syntax {
     Forwarded,
 }
 
-/// The addresses in the lines of a header, from last to first, so the nearest proxy first; `None`
-/// for an element without a usable address. Several lines are parsed as one, joined by commas (RFC
-/// 9110, 5.3).
+/// Returns the addresses in the lines of a header, from last to first, so the nearest proxy first;
+/// `None` for an element without a usable address. Several lines are parsed as one, joined by
+/// commas (RFC 9110, 5.3).
 pub(crate) fn nearest_first<'a>(
     syntax: Syntax,
     lines: impl DoubleEndedIterator<Item = &'a [u8]>,
@@ -64,8 +64,8 @@ impl<'a> Iterator for Elements<'a> {
     }
 }
 
-/// The position of the last comma outside a quoted string. If the end of the list is well formed,
-/// this is the start of its last element, independent of the text before it.
+/// Returns the position of the last comma outside a quoted string. If the end of the list is well
+/// formed, this is the start of its last element, independent of the text before it.
 fn last_comma(list: &[u8]) -> Option<usize> {
     let mut quoted = false;
     for (at, byte) in list.iter().enumerate().rev() {
@@ -84,7 +84,8 @@ fn ends_in_escape(text: &[u8]) -> bool {
     text.iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 1
 }
 
-/// The address of an element's `for`, if the element is well formed and has exactly one `for`.
+/// Returns the address of an element's `for`, if the element is well formed and has exactly one
+/// `for`.
 ///
 /// Blanks around `;`, and unquoted addresses with colons and brackets, are accepted, because many
 /// proxies write them.
@@ -114,7 +115,7 @@ fn forwarded_for(element: &[u8]) -> Option<IpAddr> {
     address(found?)
 }
 
-/// A name, its value without the quotes, and the rest of the text.
+/// Returns a name, its value without the quotes, and the rest of the text.
 fn pair(text: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let equals = text.iter().position(|byte| !is_token(*byte))?;
     let (name, value) = text.split_at_checked(equals)?;
@@ -136,7 +137,7 @@ fn pair(text: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     (!name.is_empty()).then_some((name, value, after))
 }
 
-/// The position of the closing quote.
+/// Returns the position of the closing quote.
 fn end_of_quoted(text: &[u8]) -> Option<usize> {
     let mut escaped = false;
     text.iter().position(|byte| {
@@ -146,9 +147,9 @@ fn end_of_quoted(text: &[u8]) -> Option<usize> {
     })
 }
 
-/// An address as proxies write it: with or without a port, IPv6 with or without brackets and zone.
-/// An IPv4 address that is mapped into IPv6 is the IPv4 address. `None` for anything else:
-/// `unknown`, `_hidden`, a name, nothing.
+/// Reads an address as proxies write it: with or without a port, IPv6 with or without brackets
+/// and zone. An IPv4 address that is mapped into IPv6 is the IPv4 address. `None` for anything
+/// else: `unknown`, `_hidden`, a name, nothing.
 fn address(node: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(node).ok()?;
     if let Some(bracketed) = text.strip_prefix('[') {

@@ -149,8 +149,8 @@ impl<B> KeyExtractor<B> for Header {
     }
 }
 
-/// The key of a value, or none if the value is empty. Visible ASCII, which nearly all values are,
-/// needs no UTF-8 validation.
+/// Returns the key of a value, or none if the value is empty. Visible ASCII, which nearly all
+/// values are, needs no UTF-8 validation.
 ///
 /// Blanks around a value are not part of it (RFC 9110, 5.5). HTTP/1 parsers remove them; in HTTP/2
 /// they are preserved, and each number of blanks would be another key.

@@ -70,8 +70,8 @@ fn known(extensions: &Extensions) -> Option<IpAddr> {
     extensions.get::<SocketAddr>().map(SocketAddr::ip)
 }
 
-/// The rejection of a request whose peer address the server does not provide. Only the server's
-/// author can fix this.
+/// Returns the rejection of a request whose peer address the server does not provide. Only the
+/// server's author can fix this.
 #[cold]
 pub(super) fn unknown_peer() -> KeyRejection {
     static LOGGED: ReportThrottle = ReportThrottle::new();

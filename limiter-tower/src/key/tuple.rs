@@ -161,7 +161,7 @@ mod tests {
         Request::from_parts(head, ())
     }
 
-    /// A pending extraction.
+    /// Returns a pending extraction.
     fn pending<A: super::super::IntoExtraction + Clone + Send + 'static>(answer: A) -> impl KeyExtractor<()> {
         from_async(move |_| std::future::ready(answer.clone()))
     }

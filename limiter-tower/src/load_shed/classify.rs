@@ -12,7 +12,7 @@ use crate::skip::{SkipRequest, Unless};
     note = "give a closure that takes `&Request<{B}>` and returns a `Priority`, or an `Option<Priority>`"
 )]
 pub trait Classify<B> {
-    /// The priority; `None` lets the request pass without counting it.
+    /// Returns the priority; `None` lets the request pass without counting it.
     fn classify(&self, request: &Request<B>) -> Option<Priority>;
 }
 

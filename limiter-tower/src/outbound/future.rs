@@ -68,8 +68,8 @@ pub(super) struct ObserveResponse {
 }
 
 impl ObserveResponse {
-    /// The decision is attached if it was made without the store, or if it would differ when
-    /// enforced.
+    /// Creates the state before the call. The decision is attached if it was made without the
+    /// store, or if it would differ when enforced.
     pub(super) fn new(peer: &Arc<PeerLimits>, key: Key<'static>, decision: Decision) -> Self {
         let is_special = decision.store_error().is_some() || decision.would_deny() || decision.is_degraded();
         Self {

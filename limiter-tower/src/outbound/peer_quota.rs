@@ -16,8 +16,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use crate::responses::grpc::response_type;
 
-/// The pause that a response requests. `now` is the time of this process, for times that cannot be
-/// compared with the peer's own clock.
+/// Returns the pause that a response requests. `now` is the time of this process, for times that
+/// cannot be compared with the peer's own clock.
 pub(crate) fn pause(
     status: StatusCode,
     headers: &HeaderMap,
@@ -52,7 +52,7 @@ fn retry_after(headers: &HeaderMap, now: &Now<'_>) -> Option<Duration> {
     (!pause.is_zero()).then_some(pause)
 }
 
-/// The only value of a field. A proxy may repeat the line of the server.
+/// Returns the only value of a field. A proxy may repeat the line of the server.
 fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     let text = |value: &'a HeaderValue| Some(value.to_str().ok()?.trim_matches([' ', '\t']));
     let mut values = headers.get_all(name).iter().map(text);
@@ -60,7 +60,7 @@ fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     values.all(|value| value == Some(first)).then_some(first)
 }
 
-/// A number of digits only; `from_str` would accept a sign.
+/// Reads a number of digits only; `from_str` would accept a sign.
 fn digits<N: FromStr>(text: &str) -> Option<N> {
     let all = text.bytes().all(|byte| byte.is_ascii_digit());
     if all { text.parse().ok() } else { None }
@@ -73,9 +73,9 @@ struct Now<'a> {
 }
 
 impl Now<'_> {
-    /// The time until a moment that the peer states; `None` if it has passed. It is relative to the
-    /// response's `Date`, if present: then it does not depend on the local clock, and it is never
-    /// too short, because dates are truncated to seconds.
+    /// Returns the time until a moment that the peer states; `None` if it has passed. It is
+    /// relative to the response's `Date`, if present: then it does not depend on the local clock,
+    /// and it is never too short, because dates are truncated to seconds.
     fn until(&self, moment: SystemTime) -> Option<Duration> {
         let date = only(self.headers, &DATE).and_then(|date| httpdate::parse_http_date(date).ok());
         let now = date.unwrap_or_else(self.own);

@@ -90,7 +90,7 @@ pub(crate) enum Resolution<T> {
 }
 
 impl LayerConfig {
-    /// The limits of a layer that applies policies of this kind.
+    /// Creates the limits of a layer that applies policies of this kind.
     pub(crate) fn new(kind: PolicyKind, limiter: Limiter, policies: PolicySet) -> Self {
         let layer = kind.layer();
         let verification = Verification::new(kind, &limiter, &policies.policies);
@@ -373,7 +373,7 @@ impl LayerConfig {
         }
     }
 
-    /// The settlement of a request that this decision allows.
+    /// Returns the settlement of a request that this decision allows.
     fn settling(
         &self,
         check: &Check<'_>,

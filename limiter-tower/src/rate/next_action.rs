@@ -81,7 +81,7 @@ impl NextAction {
 }
 
 impl NextAction {
-    /// The action for a request with one key, from its decision.
+    /// Returns the action for a request with one key, from its decision.
     #[cold]
     pub(crate) fn decided(answer: Result<Decision, Rejection>, limits: &LayerConfig) -> Self {
         match answer {

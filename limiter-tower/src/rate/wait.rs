@@ -53,7 +53,7 @@ impl Default for WaitConfig {
 
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
-/// The timeout that a gRPC client states in `grpc-timeout`. A malformed value is ignored.
+/// Returns the timeout that a gRPC client states in `grpc-timeout`. A malformed value is ignored.
 pub(crate) fn timeout(headers: &HeaderMap) -> Option<Duration> {
     headers
         .get(GRPC_TIMEOUT)

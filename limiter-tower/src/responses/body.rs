@@ -76,7 +76,7 @@ impl<B> Default for ResponseBody<B> {
 }
 
 impl<B> ResponseBody<B> {
-    /// The inner body, if nothing observes it; else `Err(self)`.
+    /// Returns the inner body, if nothing observes it; else `Err(self)`.
     #[cfg(any(feature = "axum", feature = "tonic"))]
     fn try_into_inner(self) -> Result<B, Self> {
         match self.kind {

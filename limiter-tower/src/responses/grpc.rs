@@ -20,7 +20,7 @@ const GRPC_STATUS_DETAILS: HeaderName = HeaderName::from_static("grpc-status-det
 const GRPC: &str = "application/grpc";
 const GRPC_WEB: [&str; 2] = ["application/grpc-web-text", "application/grpc-web"];
 
-/// The content type of the response, if the request's content type is one of gRPC's.
+/// Returns the content type of the response, if the request's content type is one of gRPC's.
 ///
 /// gRPC-Web clients accept a trailers-only response with their own content type. The rest of the
 /// request's content type is not repeated, because the client must not control the response.
@@ -35,8 +35,8 @@ pub(crate) fn response_type(request: &HeaderValue) -> Option<HeaderValue> {
     Some(HeaderValue::from_static(kind))
 }
 
-/// The response to a call that the limiter rejects, with details for programs: `google.rpc.Status`
-/// in binary, and the time after which a client library may retry.
+/// Returns the response to a call that the limiter rejects, with details for programs:
+/// `google.rpc.Status` in binary, and the time after which a client library may retry.
 pub(crate) fn rejected(content_type: HeaderValue, rejection: &Rejection, domain: &str) -> Response<Bytes> {
     let mut response = trailers_only(content_type, rejection.grpc_code(), &rejection.client_message());
     let headers = response.headers_mut();
@@ -71,7 +71,7 @@ pub(crate) fn trailers_only(content_type: HeaderValue, code: i32, message: &str)
     response
 }
 
-/// The gRPC code of an HTTP status, by the mapping of `google.rpc.Code`.
+/// Returns the gRPC code of an HTTP status, by the mapping of `google.rpc.Code`.
 pub(crate) fn code(status: StatusCode) -> i32 {
     match status.as_u16() {
         400 => 3,        // INVALID_ARGUMENT

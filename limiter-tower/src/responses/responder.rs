@@ -90,8 +90,8 @@ impl Responder {
         self.dialect == RateLimitHeaders::None && self.origin.is_none()
     }
 
-    /// The response fields of a decision. gRPC clients receive limits only in the details of a
-    /// status.
+    /// Returns the response fields of a decision. gRPC clients receive limits only in the details
+    /// of a status.
     pub(crate) fn fields_for(
         &self,
         decision: &Decision,
@@ -110,8 +110,8 @@ impl Responder {
         Some((name, decision_source::value(decision)))
     }
 
-    /// The response to a request that the limiter rejects. Its extensions hold the rejection, and
-    /// its decision if there is one, for outer layers.
+    /// Returns the response to a request that the limiter rejects. Its extensions hold the
+    /// rejection, and its decision if there is one, for outer layers.
     #[cold]
     pub(crate) fn rejected<B>(&self, rejection: Rejection, protocol: &Protocol) -> Response<ResponseBody<B>> {
         let mut response = match protocol {
@@ -158,7 +158,7 @@ impl Responder {
         response
     }
 
-    /// The response to a request that the key's extractor rejects.
+    /// Returns the response to a request that the key's extractor rejects.
     #[cold]
     pub(crate) fn refused<B>(
         &self,

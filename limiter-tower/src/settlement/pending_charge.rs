@@ -93,7 +93,7 @@ impl PendingCharge {
         }
     }
 
-    /// The state at the time of the charge, without the unsettled limits.
+    /// Returns the state at the time of the charge, without the unsettled limits.
     fn balances_except(&self, open: Unsettled) -> Option<Balances> {
         self.is_reported.then(|| Balances {
             decision: self.settlement.decision().clone(),
@@ -101,7 +101,7 @@ impl PendingCharge {
         })
     }
 
-    /// The indexes of the selected limits in the decision.
+    /// Returns the indexes of the selected limits in the decision.
     fn open(&self, limits: impl Iterator<Item = bool>) -> Unsettled {
         let numbers = limits
             .enumerate()

@@ -100,7 +100,7 @@ impl Network {
         Self::parse_any(std::str::from_utf8(plain.get(..count)?).ok()?)
     }
 
-    /// The length of its prefix.
+    /// Returns the length of its prefix.
     pub(crate) fn prefix(self) -> u8 {
         self.len
     }
@@ -190,12 +190,12 @@ pub(super) const fn bits_of(address: IpAddr) -> u8 {
     }
 }
 
-/// The first `len` bits, at most 32; a shift by 32 would overflow.
+/// Returns the first `len` bits, at most 32; a shift by 32 would overflow.
 pub(super) fn leading_v4(bits: u32, len: u8) -> u32 {
     bits & u32::MAX.checked_shl(32 - u32::from(len)).unwrap_or(0)
 }
 
-/// The first `len` bits, at most 128.
+/// Returns the first `len` bits, at most 128.
 pub(super) fn leading_v6(bits: u128, len: u8) -> u128 {
     bits & u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0)
 }

@@ -38,7 +38,7 @@ impl SuspensionScope {
         }
     }
 
-    /// The position among the suspensions of a call; a lower one takes precedence.
+    /// Returns the position among the suspensions of a call; a lower one takes precedence.
     pub(super) fn rank(&self) -> u8 {
         match self {
             Self::Policy(_) => 0,

@@ -112,7 +112,7 @@ impl<'t> ErrorReport<'t> {
         }
     }
 
-    /// The number of errors so far.
+    /// Returns the number of errors so far.
     pub(super) fn len(&self) -> usize {
         self.errors.len()
     }

@@ -36,7 +36,7 @@ fn is_about_a_value(message: &str) -> bool {
     BEGINNINGS.iter().any(|beginning| message.starts_with(beginning))
 }
 
-/// The unquoted value around a byte, and where it begins.
+/// Returns the unquoted value around a byte, and where it begins.
 fn unquoted(text: &str, at: usize) -> Option<(usize, &str)> {
     let before = text.get(..at)?;
     let start = before

@@ -23,7 +23,7 @@ const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
 const RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
 
-/// The longest pause of all fields.
+/// Returns the longest pause of all fields.
 pub(super) fn pause(headers: &HeaderMap) -> Option<Duration> {
     let lines = headers.get_all(&RATELIMIT).iter();
     let lines = lines.filter_map(|line| of_line(line.as_bytes()));

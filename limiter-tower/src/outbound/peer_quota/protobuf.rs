@@ -13,7 +13,7 @@ pub(super) enum Value<'a> {
     Fixed,
 }
 
-/// The fields of a message with their numbers, up to the first malformed field.
+/// Returns the fields of a message with their numbers, up to the first malformed field.
 pub(super) fn fields(message: &[u8]) -> impl Iterator<Item = (u64, Value<'_>)> {
     let mut rest = message;
     std::iter::from_fn(move || field(&mut rest))

@@ -8,7 +8,7 @@ use crate::headers::Costs;
 use crate::request_limits::{RequestLimit, RequestLimits, RequestedPolicy};
 
 impl LayerConfig {
-    /// The cost of a request for each limit.
+    /// Returns the cost of a request for each limit.
     #[inline]
     pub(crate) fn costs(&self, scope: &RequestScope<'_>) -> Costs {
         match scope {
@@ -19,7 +19,7 @@ impl LayerConfig {
         }
     }
 
-    /// The cost of a request that states no limits of its own.
+    /// Returns the cost of a request that states no limits of its own.
     pub(crate) fn layer_costs(&self) -> Costs {
         Costs::Same(self.layers_cost())
     }
