@@ -21,7 +21,7 @@ use crate::identity::Identity;
 use crate::key::Key;
 use crate::memory::MemoryStore;
 use crate::memory::holder_lease::HolderTable;
-use crate::memory::permit_table::PermitTable;
+use crate::memory::permit_table::{PermitCount, PermitTable};
 use crate::penalty::log_uncounted;
 use crate::policy::PenaltyLimits;
 use crate::request::{
@@ -163,11 +163,11 @@ impl MemoryBackend {
             return into_permit(self.peek_permits(request), PermitBacking::Nothing);
         }
         match self.permits.try_count(identity, terms.cost, terms.max) {
-            Ok(Ok(held)) => {
+            Ok(count @ PermitCount::Counted(_)) => {
                 let guard = self.permits.guard(identity, terms, ());
-                into_permit(self.decision(request, Ok(held)), PermitBacking::Local(guard))
+                into_permit(self.decision(request, count), PermitBacking::Local(guard))
             }
-            Ok(Err(held)) => into_permit(self.decision(request, Err(held)), PermitBacking::Nothing),
+            Ok(count) => into_permit(self.decision(request, count), PermitBacking::Nothing),
             Err(error) => self.acquire_uncounted(request, error),
         }
     }
@@ -187,7 +187,11 @@ impl MemoryBackend {
         self.expire_detached();
         let (held, terms) = (self.permits.count_held(request.limit().identity), request.terms());
         let fits = terms.cost == 0 || held.saturating_add(terms.cost) <= terms.max;
-        self.decision(request, if fits { Ok(held) } else { Err(held) })
+        let count = match fits {
+            true => PermitCount::Counted(held),
+            false => PermitCount::Denied(held),
+        };
+        self.decision(request, count)
     }
 
     /// Acquires concurrency permits after the calls that wait already.
@@ -205,7 +209,7 @@ impl MemoryBackend {
         };
         loop {
             if let Some(held) = waiter.take_permits() {
-                let decision = self.decision(request, Ok(permits.count_held(identity)));
+                let decision = self.decision(request, PermitCount::Counted(permits.count_held(identity)));
                 return into_permit(decision, PermitBacking::Local(held));
             }
             if waiter.query_requested() {
@@ -222,7 +226,7 @@ impl MemoryBackend {
                     // The current occupancy: this waiter may never have been first, and the free
                     // permits belong to earlier waiters.
                     let request = request.under(waiter.wanted())?;
-                    let denied = self.decision(&request, Err(permits.count_held(identity)));
+                    let denied = self.decision(&request, PermitCount::Denied(permits.count_held(identity)));
                     return Err(wait.timed_out(Some(Box::new(denied))));
                 }
             }
@@ -248,11 +252,13 @@ impl MemoryBackend {
         self.store.clock.sleep(now, expires_at.since(now)).await;
     }
 
-    /// Returns the decision about concurrency permits: the number that is held afterwards, as an
-    /// error if the request does not fit.
-    fn decision(&self, request: &ConcurrencyRequest<'_>, held: Result<u64, u64>) -> Decision {
+    /// Returns the decision about concurrency permits.
+    fn decision(&self, request: &ConcurrencyRequest<'_>, count: PermitCount) -> Decision {
         let terms = request.terms();
-        let (fits, Ok(held) | Err(held)) = (held.is_ok(), held);
+        let (fits, held) = match count {
+            PermitCount::Counted(held) => (true, held),
+            PermitCount::Denied(held) => (false, held),
+        };
         let lease = u64::from(terms.lease_ms) * 1_000;
         let reset_after = if held == 0 { 0 } else { lease };
         let outcome = StepOutcome {

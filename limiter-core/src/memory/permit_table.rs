@@ -87,6 +87,13 @@ struct PermitEntry<C> {
     waiting: VecDeque<Arc<HandOff<C>>>,
 }
 
+/// The result of a request for permits, with the number of permits that are held after it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum PermitCount {
+    Counted(u64),
+    Denied(u64),
+}
+
 impl<C: PermitPayload> PermitTable<C> {
     /// Creates a table for at most `max_keys` keys and `max_waiting` waiters.
     pub(crate) fn new(max_keys: usize, max_waiting: usize) -> Arc<Self> {
@@ -97,22 +104,21 @@ impl<C: PermitPayload> PermitTable<C> {
         })
     }
 
-    /// Counts `cost` permits if at most `max` are then held, and returns the new count; otherwise
-    /// returns the current count as the inner error.
+    /// Counts `cost` permits if at most `max` are then held.
     pub(crate) fn try_count(
         &self,
         identity: Identity,
         cost: u64,
         max: u64,
-    ) -> Result<Result<u64, u64>, StoreError> {
+    ) -> Result<PermitCount, StoreError> {
         let mut shard = self.lock(identity);
         let held = find(&mut shard, identity).map_or(0, |entry| entry.held);
         match held.checked_add(cost).filter(|sum| *sum <= max) {
             Some(sum) => {
                 self.entry(&mut shard, identity)?.held = sum;
-                Ok(Ok(sum))
+                Ok(PermitCount::Counted(sum))
             }
-            None => Ok(Err(held)),
+            None => Ok(PermitCount::Denied(held)),
         }
     }
 

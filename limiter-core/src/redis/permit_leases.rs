@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 
 use crate::error::StoreError;
 use crate::identity::Identity;
-use crate::memory::permit_table::{PermitGuard, PermitTable, PermitTerms};
+use crate::memory::permit_table::{PermitCount, PermitGuard, PermitTable, PermitTerms};
 pub(crate) use crate::redis::permit_leases::lease::PermitLease;
 use crate::redis::permit_leases::renewal_queue::RenewalQueue;
 use crate::redis::permit_leases::store::{ConcurrencyStore, Occupancy};
@@ -125,8 +125,8 @@ impl PermitLeases {
         max: u64,
     ) -> Result<LocalAcquireOutcome, StoreError> {
         let held = match self.table.try_count(limit.identity, terms.cost, max)? {
-            Ok(held) => held,
-            Err(held) => return Ok(LocalAcquireOutcome::Denied(held)),
+            PermitCount::Counted(held) => held,
+            PermitCount::Denied(held) => return Ok(LocalAcquireOutcome::Denied(held)),
         };
         let key: Arc<str> = self.register.key(limit).into();
         let lease = PermitLease::not_in_redis(self, limit.identity, &key, self.register.permit(terms));

@@ -24,7 +24,6 @@ use tokio::sync::watch;
 use crate::algorithm::{Mode, StepOutcome, missing_until, next_permit};
 use crate::decision::{Decision, Origin};
 use crate::error::{StoreError, StoreErrorKind};
-use crate::policy::{Algorithm, Funnel, Rate, TokenBucket};
 use crate::redis::token_lease::lender::TokenLender;
 use crate::redis::token_lease::table::{LeaseEntry, LeaseTable, RefillRequest, find, remove};
 use crate::request::{DecisionRequest, ValidatedLimit, Verdict};
@@ -231,24 +230,15 @@ fn lease_outcome(limit: &ValidatedLimit<'_>, remaining: u64) -> StepOutcome {
     let remaining = remaining.min(algorithm.quota());
     let quota = algorithm.quota();
     let next = next_permit(remaining).min(quota);
-    let back = |rate: &Rate| {
-        (
-            rate.time_for(quota - remaining, 0),
-            rate.time_for(next - remaining, 0),
-        )
-    };
-    let (reset_after, next_after) = match algorithm {
-        Algorithm::TokenBucket(TokenBucket { rate, .. }) | Algorithm::Funnel(Funnel { rate, .. }) => {
-            back(rate)
-        }
-        _ => (0, 0),
-    };
+    // Windows lease no tokens.
+    let refilled_after = |amount| algorithm.refill_micros(amount).unwrap_or(0);
+    let reset_after = refilled_after(quota - remaining);
     StepOutcome {
         fits: true,
         remaining,
         retry_after: 0,
         reset_after,
-        next_after,
+        next_after: refilled_after(next - remaining),
         expires_after: reset_after,
         ..StepOutcome::default()
     }
