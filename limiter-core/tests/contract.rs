@@ -421,6 +421,7 @@ on_every_store! {
         usage_keeps_its_fraction_of_new_quota
         refill_uses_rate_of_its_time
         previous_policy_decides_until_scheduled_change
+        cost_above_previous_quota_waits_for_change
         replaced_change_converts_policy_in_force
         replicas_convert_a_limit_once
         cached_denial_ends_at_policy_change

@@ -204,7 +204,11 @@ pub(super) fn step(
         0
     } else {
         let rest = limit.limit.saturating_sub(cost);
-        counters.rolled(now).moment_of(rest).saturating_sub(now)
+        match counters.rolled(now).moment_of(rest).saturating_sub(now) {
+            // The cost exceeds the limit of a policy that decides until a scheduled change.
+            0 => limit.window,
+            time => time,
+        }
     };
     let charged = fits && mode == Mode::Charge;
     if charged {

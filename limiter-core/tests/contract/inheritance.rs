@@ -5,7 +5,10 @@ use std::time::SystemTime;
 use limiter_core::{Amount, ConfigError, Inheritance, Limiter, ManualClock, Policy, RedisBuilder};
 use limiter_testing::{RedisCluster, RedisServer};
 
-use crate::support::{KEY, Kind, PATIENT, Subject, bucket, funnel, left, micros, secs, wait_of, window};
+use crate::support::{
+    KEY, Kind, PATIENT, Subject, bucket, funnel, left, micros, millis, only, secs, wait_of, window,
+};
+use crate::waiting::{served, settle, waiter};
 
 fn counted(limit: u64) -> Policy {
     let policy = Policy::counter_window("cw").limit(limit).window("10s");
@@ -142,6 +145,26 @@ pub(crate) async fn previous_policy_decides_until_scheduled_change(subject: Subj
         // A level has refilled a tenth meanwhile; a window has not decayed yet.
         let expected = if large.name().len() == 1 { 60 } else { 50 };
         assert_eq!(left(&peeked).whole(), expected, "{large}");
+    }
+}
+
+/// A cost that only the new quota admits is denied until the change, also for an unused key.
+pub(crate) async fn cost_above_previous_quota_waits_for_change(subject: Subject) {
+    for (small, large) in pairs() {
+        let at = subject.clock.now().after(secs(30));
+        let large = large.proportional_to(&small, at).unwrap();
+        let denied = subject.call_of(&large, 50).await;
+        assert!(wait_of(&denied) > secs(0), "{large}");
+        let waiting = waiter(&subject, &large, 50, secs(60));
+        settle(&subject, &large).await;
+        assert!(!waiting.is_finished(), "{large}");
+        subject.clock.set(at);
+        // The waiter queries again within about a second of the clock.
+        while !waiting.is_finished() {
+            settle(&subject, &large).await;
+            subject.clock.advance(millis(100));
+        }
+        served(waiting).await;
     }
 }
 
