@@ -442,6 +442,7 @@ on_every_store! {
         debt_is_converted_by_proportional_change
         refill_at_new_rate_is_not_refunded
         refund_after_kept_usage_creates_no_permits
+        refund_does_not_shorten_window_of_successor
         reservation_before_scheduled_change_is_converted
         several_proportional_changes_refund_nothing
         debt_across_several_changes_leaves_enlarged_level

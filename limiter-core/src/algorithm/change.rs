@@ -18,7 +18,7 @@ use crate::policy::{
 pub(crate) fn refund(algorithm: &Algorithm, state: &mut StepState, amount: u64, now: u64) -> StepOutcome {
     match algorithm {
         Algorithm::SlidingWindow(limit) => sliding_window::refund(limit, state, amount, now),
-        Algorithm::CounterWindow(limit) => counter_window::refund(limit, state, amount, now),
+        Algorithm::CounterWindow(_) => counter_window::refund(state, amount, now),
         Algorithm::FixedWindow(limit) => fixed_window::refund(limit, state, amount, now),
         _ => {
             state.expand_fast_form(algorithm);

@@ -239,9 +239,10 @@ pub(super) fn step(
     }
 }
 
-/// Refunds up to `permits` of the estimate, the oldest first: those of the previous period.
-pub(super) fn refund(limit: &CounterWindow, state: &mut StepState, permits: u64, now: u64) {
-    let Some(counters) = WindowCounters::view(limit, stored(state), now) else {
+/// Refunds up to `permits` of the estimate, the oldest first: those of the previous period. The
+/// estimate decays over the stored window, which may be that of a later policy.
+pub(super) fn refund(state: &mut StepState, permits: u64, now: u64) {
+    let Some(counters) = WindowCounters::unshortened(stored(state), now) else {
         return;
     };
     let mut counters = counters.rolled(now);

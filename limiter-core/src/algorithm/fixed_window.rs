@@ -149,9 +149,10 @@ pub(super) fn step(
     }
 }
 
-/// Refunds up to `permits` of the current period.
+/// Refunds up to `permits` of the current period, which keeps its end: a later policy may have
+/// started it.
 pub(super) fn refund(limit: &FixedWindow, state: &mut StepState, permits: u64, now: u64) {
-    let Some(mut count) = PeriodCount::view(limit, stored(state), now) else {
+    let Some(mut count) = PeriodCount::unshortened(limit, stored(state), now) else {
         return;
     };
     let given = permits.min(count.used);

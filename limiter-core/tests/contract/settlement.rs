@@ -335,6 +335,35 @@ fn fixed(window: &str, limit: u64) -> Policy {
     policy.deadline(PATIENT).build().unwrap()
 }
 
+fn aligned(window: &str) -> Policy {
+    let policy = Policy::fixed_window("x").limit(5_u32).window(window);
+    policy.aligned("utc").deadline(PATIENT).build().unwrap()
+}
+
+/// A refund of a reservation under a shorter window leaves the permits of the longer window, which
+/// replaced it, in their window.
+pub(crate) async fn refund_does_not_shorten_window_of_successor(subject: Subject) {
+    let (limits, clock, registry) = (&subject.limits, &subject.clock, subject.limits.registry());
+    let counter = |window| {
+        let policy = Policy::counter_window("c").limit(5_u32).window(window);
+        policy.deadline(PATIENT).build().unwrap()
+    };
+    let (before, after) = (counter("1m"), counter("1h"));
+    registry.set(&before);
+    let reservation = limits.reserve(&before, KEY).cost(2).await.unwrap();
+    registry.set(&after);
+    let named = limits.named("c");
+    clock.advance(secs(61));
+    // Starts a period of one hour.
+    assert!(named.check(KEY).cost(3).await.unwrap().is_allowed());
+    clock.advance(secs(29));
+    // Half of the estimate still counts under the policy of the decision.
+    reservation.cancel().await.unwrap();
+    assert_eq!(named.peek(KEY).await.unwrap().remaining(), 1);
+    clock.advance(secs(60));
+    assert_eq!(named.peek(KEY).await.unwrap().remaining(), 1);
+}
+
 /// A reservation before a scheduled change is settled by the numbers that decided it.
 pub(crate) async fn reservation_before_scheduled_change_is_converted(subject: Subject) {
     let (limits, clock) = (&subject.limits, &subject.clock);

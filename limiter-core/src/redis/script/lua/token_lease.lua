@@ -272,7 +272,8 @@ elseif algorithm == SLIDING_WINDOW then
   end
 elseif algorithm > SLIDING_WINDOW then
   local is_fixed = algorithm == FIXED_WINDOW
-  limit.limit, limit.window, limit.periods = first, second, third
+  -- A refund shortens no period: a later policy may have started it.
+  limit.limit, limit.window, limit.periods = first, operation == REFUND and MAX or second, third
   found = (is_fixed and load_fixed or load_counters)(limit)
   if found == READABLE then
     if operation ~= REFUND then
