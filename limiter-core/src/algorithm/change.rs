@@ -10,9 +10,7 @@
 //! `redis/token_lease/leased_limit/tests.rs`.
 
 use crate::algorithm::{Mode, StepOutcome, StepState, counter_window, fixed_window, sliding_window, step};
-use crate::policy::{
-    Algorithm, CounterWindow, FixedWindow, Funnel, Periods, Rate, SlidingWindow, TokenBucket,
-};
+use crate::policy::{Algorithm, CounterWindow, FixedWindow, Funnel, Rate, SlidingWindow, TokenBucket};
 
 /// Refunds up to `amount` of the usage and returns the outcome. The usage never becomes negative.
 pub(crate) fn refund(algorithm: &Algorithm, state: &mut StepState, amount: u64, now: u64) -> StepOutcome {
@@ -94,16 +92,8 @@ impl PastUsage {
                 Algorithm::CounterWindow(CounterWindow { window: new, .. }),
             )
             | (
-                Algorithm::FixedWindow(FixedWindow {
-                    window: old,
-                    periods: Periods::FirstUse,
-                    ..
-                }),
-                Algorithm::FixedWindow(FixedWindow {
-                    window: new,
-                    periods: Periods::FirstUse,
-                    ..
-                }),
+                Algorithm::FixedWindow(FixedWindow { window: old, .. }),
+                Algorithm::FixedWindow(FixedWindow { window: new, .. }),
             ) if new < old => Some(self.whole_at.min(self.decided_at.saturating_add(*new))),
             _ => None,
         }

@@ -311,6 +311,9 @@ pub(crate) async fn refund_after_kept_usage_creates_no_permits(subject: Subject)
         (window("w", 5, "1h"), window("w", 5, "10s"), 5, 11, 5, 0),
         (fixed("1h", 5), fixed("1m", 5), 5, 61, 5, 0),
         (counter("1h"), counter("1m"), 5, 61, 5, 0),
+        (aligned("1d"), aligned("1h"), 5, 3_660, 5, 0),
+        (aligned("month"), aligned("1d"), 5, 86_460, 5, 0),
+        (aligned("1d"), fixed("1h", 5), 5, 3_660, 5, 0),
     ] {
         let case = format!("{before} to {after}, {others} used");
         registry.set(&before);
