@@ -355,6 +355,7 @@ on_every_store! {
         uncharged_reservation_is_settled_without_effect
         invalid_lifetime_refunds_the_estimate
         settlement_after_proportional_change_is_converted
+        reservation_beside_many_uncharged_limits_is_settled
     ;
     enforcement:
         shadow_mode_decides_and_denies_no_call

@@ -226,8 +226,9 @@ impl Limiter {
                 let expected = format!("{}, the limits of the reservation", id.lease_ms);
                 return Err(ConfigError::invalid("number of limits", limits.len(), expected));
             }
-            let charged = limits.iter().enumerate();
-            let charged = charged.filter(|(number, _)| id.cost & (1 << (number % 16)) != 0);
+            // Limits beyond the sixteenth are not charged.
+            let charged = limits.iter().take(16).enumerate();
+            let charged = charged.filter(|(number, _)| id.cost & (1 << number) != 0);
             Ok(charged.map(|(_, limit)| self.scope(limit)).collect())
         })?;
         if id.backing == IdBacking::Nothing {

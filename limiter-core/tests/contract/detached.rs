@@ -474,3 +474,29 @@ pub(crate) async fn settlement_after_proportional_change_is_converted(subject: S
     let left = limits.named("b").peek(KEY).await.unwrap().remaining();
     assert!((99..=100).contains(&left), "{left}");
 }
+
+/// Limits beyond the sixteenth are not charged, and do not prevent the settlement of the others.
+pub(crate) async fn reservation_beside_many_uncharged_limits_is_settled(subject: Subject) {
+    let plain = bucket("plain", 10, "1/h");
+    let off = |number: usize| {
+        let policy = Policy::token_bucket(format!("off{number}"))
+            .capacity(10)
+            .rate("1/h");
+        policy.enforcement(Enforcement::Off).build().unwrap()
+    };
+    let off: Vec<Policy> = (0..16).map(off).collect();
+    let requests = || {
+        [&plain]
+            .into_iter()
+            .chain(&off)
+            .map(|policy| LimitRequest::new(policy, KEY).cost(4))
+    };
+    let reservation = subject.limits.reserve_all(requests()).await.unwrap();
+    let reservation = reservation.detach(LIFETIME).await.unwrap();
+    let outcome = subject
+        .limits
+        .cancel_reservation(reservation.id(), requests())
+        .await;
+    assert_eq!(outcome.unwrap(), SettlementOutcome::Settled);
+    assert_eq!(remaining(&subject, &plain).await, 10);
+}
