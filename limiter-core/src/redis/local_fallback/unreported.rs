@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use hashbrown::HashTable;
 
+use crate::algorithm::{ScaleChange, UsageCorrection, scale_change};
 use crate::identity::Identity;
 use crate::key::Key;
 use crate::policy::{Algorithm, Policy, Rate};
@@ -120,7 +121,7 @@ impl UnreportedPermits {
             }
         };
         if entry.limit.policy.algorithm() != limit.policy.algorithm() {
-            entry.limit.policy = limit.policy.clone();
+            entry.continue_under(limit.policy);
         }
         let permits = entry.permits.get_or_insert_with(|| Permits::none_since(now));
         permits.add(cost, limit.policy.algorithm(), share, now);
@@ -256,6 +257,20 @@ impl UnreportedLimit {
 }
 
 impl UnreportedEntry {
+    /// Replaces the policy. If it was changed proportionally, the permits are converted to its
+    /// numbers, as Redis converts the usage.
+    fn continue_under(&mut self, policy: &Policy) {
+        let before = self.limit.policy.algorithm();
+        let scaled = policy
+            .scaled()
+            .filter(|scaled| scaled.before.algorithm() == before);
+        if let (Some(scaled), Some(permits)) = (scaled, &mut self.permits) {
+            let change = ScaleChange::from_policies(scaled, policy);
+            (permits.amount, _) = scale_change(&change, permits.amount, UsageCorrection::ForceCharge);
+        }
+        self.limit.policy = policy.clone();
+    }
+
     fn is_reconciling(&self, now: Timestamp) -> bool {
         let is_late = |permits: &Permits| now.since(permits.since) >= RECONCILE_AFTER;
         now < self.reconciling_until || self.permits.as_ref().is_some_and(is_late)
