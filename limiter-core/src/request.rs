@@ -212,6 +212,22 @@ impl<'a> DecisionRequest<'a> {
         limits.map(|limit| limit.identity).collect()
     }
 
+    /// Returns the request under the policies that decide at `now`, if the proportional change of
+    /// one of them has not taken effect.
+    pub(crate) fn in_force_at(&self, now: Timestamp) -> Option<Self> {
+        let mut in_force = None;
+        for (number, limit) in self.limits.iter().enumerate() {
+            let scaled = limit.policy.scaled();
+            if let Some(previous) = scaled.and_then(|scaled| scaled.in_force_at(now)) {
+                let limits = &mut in_force.get_or_insert_with(|| self.clone()).limits;
+                if let Some(limit) = limits.get_mut(number) {
+                    limit.policy = previous;
+                }
+            }
+        }
+        in_force
+    }
+
     /// Returns whether the state of a limit may have to be converted first.
     pub(crate) fn is_scaled(&self) -> bool {
         self.limits.iter().any(|limit| limit.policy.is_scaled())

@@ -253,6 +253,40 @@ async fn report_after_proportional_change_converts_usage() {
     assert_eq!(replica.peek(&large, KEY).await.unwrap().remaining(), 55);
 }
 
+/// Until a scheduled change, the share of an outage is a part of the previous quota. The permits
+/// that it admitted are reported in the new numbers after the change.
+#[tokio::test]
+async fn outage_across_scheduled_change_follows_its_policies() {
+    let deployment = Deployment::new(1, (10, 1));
+    let sized = |capacity: u32| {
+        let policy = Policy::token_bucket("bucket").capacity(capacity).rate("1/h");
+        policy.deadline(PATIENT).build().unwrap()
+    };
+    let (hour, replica) = (secs(3_600), &deployment.replicas[0]);
+    let at = deployment.clock.now().after(hour);
+    let large = sized(100).proportional_to(&sized(10), at).unwrap();
+    deployment.proxy.refuse(true);
+    deployment.proxy.drop_connections();
+    let check = async |cost: u32| {
+        let decision = replica.check(&large, KEY).cost(cost).await.unwrap();
+        assert_eq!(decision.origin(), Origin::LocalFallback);
+        decision.is_allowed()
+    };
+    assert!(!check(11).await, "more than the previous quota");
+    assert!(check(4).await);
+    deployment.clock.advance(hour);
+    assert!(check(5).await);
+    deployment.restore().await;
+    let left = async || replica.peek(&large, KEY).await.unwrap().remaining();
+    let started = Instant::now();
+    while left().await == 100 {
+        assert!(started.elapsed() < secs(10), "the permits are reported");
+        deployment.advance(millis(20)).await;
+    }
+    // Four of ten are forty of a hundred.
+    assert_eq!(left().await, 55);
+}
+
 #[tokio::test]
 async fn shutdown_reports_and_reset_discards_outage_permits() {
     for is_reset in [false, true] {

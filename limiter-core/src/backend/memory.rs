@@ -99,7 +99,13 @@ impl MemoryBackend {
 
     pub(super) fn decide(&self, request: &DecisionRequest<'_>) -> Result<Decision, Rejection> {
         match self.store.decide_now(request) {
-            Ok(verdict) => Ok(request.decision(verdict, Origin::Memory)),
+            Ok(verdict) => {
+                let in_force = request.in_force_at(verdict.decided_at);
+                Ok(in_force
+                    .as_ref()
+                    .unwrap_or(request)
+                    .decision(verdict, Origin::Memory))
+            }
             Err(error) => without_store(request, error, self.store.clock.now()),
         }
     }

@@ -243,6 +243,9 @@ impl RedisBackend {
         error: StoreError,
         started: Instant,
     ) -> Result<Decision, Rejection> {
+        // The server's clock is unknown.
+        let in_force = request.in_force_at(self.clock.now());
+        let request = in_force.as_ref().unwrap_or(request);
         if !Self::falls_back(request, &error) {
             self.outage.answers(request, &error, self.clock.now());
             let answer = without_store(request, error, self.clock.now());

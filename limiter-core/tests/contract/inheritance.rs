@@ -137,7 +137,9 @@ pub(crate) async fn previous_policy_decides_until_scheduled_change(subject: Subj
     for (small, large) in pairs() {
         let at = subject.clock.now().after(secs(1));
         let large = large.proportional_to(&small, at).unwrap();
-        assert_eq!(subject.call_of(&large, 5).await.remaining(), 5, "{large}");
+        let decision = subject.call_of(&large, 5).await;
+        assert_eq!(decision.remaining(), 5, "{large}");
+        assert_eq!(only(&decision).policy().quota(), small.quota(), "{large}");
         let denied = subject.call_of(&large, 6).await;
         assert!(wait_of(&denied) > secs(0), "{large}");
         subject.clock.set(at);
