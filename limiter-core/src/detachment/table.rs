@@ -4,7 +4,8 @@
 //! expiry is also an atomic, so that a caller needs no lock while nothing expires.
 //!
 //! Invariants: an expired entry is never read, renewed or returned by its id, and a full table
-//! rejects new entries and drops none. Tests: below, and `tests/contract/detached.rs`.
+//! rejects new entries, unless the caller replaces the first one. Tests: below, and
+//! `tests/contract/detached.rs`.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +16,7 @@ use crate::support::sync::{Mutex, MutexGuard};
 use crate::units::Timestamp;
 
 /// Maximum number of entries: 100,000 take about 20 MB.
-const MAX_ENTRIES: usize = 100_000;
+pub(super) const MAX_ENTRIES: usize = 100_000;
 
 /// The value of `first_expiry` without entries.
 const NEVER: u64 = u64::MAX;
@@ -60,6 +61,22 @@ impl<V> ExpiringTable<V> {
         entries.by_expiry.insert((expires_at, id));
         self.publish_first_expiry(&entries);
         Ok(())
+    }
+
+    /// Adds an entry. A full table drops the entry that expires first.
+    pub(crate) fn insert_in_place_of_first(&self, id: StoredId, value: V, expires_at: Timestamp) {
+        let mut entries = self.lock();
+        let mut dropped = None;
+        if entries.by_id.len() >= MAX_ENTRIES {
+            if let Some((_, first)) = entries.by_expiry.pop_first() {
+                dropped = entries.by_id.remove(&first);
+            }
+        }
+        entries.by_id.insert(id, (value, expires_at));
+        entries.by_expiry.insert((expires_at, id));
+        self.publish_first_expiry(&entries);
+        drop(entries);
+        drop(dropped);
     }
 
     /// Reads or changes an entry that has not expired.

@@ -107,8 +107,8 @@ impl Reservation {
     /// # Errors
     ///
     /// [`Rejection::Config`] for a lifetime of zero or above seven days; [`Rejection::Unavailable`]
-    /// when the store does not reply, or when this process already holds 100,000 ids. In all of
-    /// these cases the estimate is refunded in the background.
+    /// when the store does not reply, or when this process already keeps 100,000 unsettled
+    /// reservations. In all of these cases the estimate is refunded in the background.
     ///
     /// # Cancel safety
     ///
@@ -170,8 +170,7 @@ impl Reservation {
         id.backing = IdBacking::Node;
         id.node = tables.node()?;
         let expires_at = now.after(lifetime);
-        drop(tables.reservations.take_expired(|| now));
-        tables.reservations.insert(stored, Some(record), expires_at)?;
+        tables.keep(stored, record, expires_at, now)?;
         Ok((id.text(&scope), expires_at))
     }
 
@@ -329,12 +328,6 @@ impl Limiter {
         if !is_here {
             return self.inner.backend.claim_reservation(id, deadline).await;
         }
-        let table = &self.inner.detached.reservations;
-        let record = table.with(&id, self.now(), Option::take);
-        Ok(match record {
-            Some(Some(record)) => ReservationClaim::Claimed(record),
-            Some(None) => ReservationClaim::Settled,
-            None => ReservationClaim::Absent,
-        })
+        Ok(self.inner.detached.claim(&id, self.now()))
     }
 }
