@@ -155,6 +155,30 @@ async fn returned_tokens_leave_converted_level() {
     }
 }
 
+/// Tokens of a key without calls, which return after a change, leave its usage to be converted.
+#[tokio::test]
+async fn idle_lease_returns_into_converted_level() {
+    let sized = |capacity: u64| {
+        [Policy::token_bucket("p"), Policy::funnel("p")].map(|shape| {
+            let shape = shape.capacity(capacity).rate("1/h").deadline(PATIENT);
+            shape.lease("10s").build().unwrap()
+        })
+    };
+    // Of 100, one is used and 8 are leased; leased tokens are not converted.
+    let expected = [910 + 8, 1_000 - 10];
+    for ((small, large), expected) in sized(100).into_iter().zip(sized(1_000)).zip(expected) {
+        let (limits, other, clock) = two();
+        assert!(limits.check(&small, KEY).await.unwrap().is_allowed());
+        clock.advance(millis(1));
+        let changed = large.clone().proportional_to(&small, clock.now()).unwrap();
+        // A call of another key brings the change to this replica.
+        assert!(limits.check(&changed, "other").await.unwrap().is_allowed());
+        limits.shutdown(secs(10)).await;
+        let left = other.peek(&changed, KEY).await.unwrap().remaining();
+        assert_eq!(left, expected, "{small}");
+    }
+}
+
 #[tokio::test]
 async fn shutdown_returns_unspent_lease() {
     for policy in shapes() {

@@ -55,7 +55,7 @@ pub(crate) struct RedisBackend {
     pub(crate) permit_leases: Arc<PermitLeases>,
     pub(crate) replicas: Replicas,
     pub(crate) clock: Clock,
-    pub(crate) converted: ConvertedLimits,
+    pub(crate) converted: Arc<ConvertedLimits>,
     full_log: LogThrottle,
     pub(crate) denial_counts: DenialCounts,
     pub(crate) outage: Outage,
@@ -68,9 +68,11 @@ impl RedisBackend {
         let clock = store.clock.clone();
         let fallback = Arc::new(LocalFallback::new(clock.clone(), settings.max_local_keys));
         let denials = Arc::new(DenyCache::new(clock.clone(), settings.deny_cache));
+        let converted = Arc::<ConvertedLimits>::default();
         let lender = InvalidatingLender {
             lender: store.lender(),
             denials: Arc::clone(&denials),
+            converted: Arc::clone(&converted),
         };
         Self {
             leases: Leases::new(lender, clock.clone()),
@@ -86,7 +88,7 @@ impl RedisBackend {
             refunds: PendingRefunds::default(),
             fallback,
             clock,
-            converted: ConvertedLimits::default(),
+            converted,
             full_log: LogThrottle::default(),
             denial_counts: DenialCounts::default(),
             outage: Outage::default(),

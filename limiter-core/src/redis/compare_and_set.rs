@@ -20,7 +20,7 @@ use crate::redis::Route;
 use crate::redis::script::reply::LimitReply;
 use crate::redis::script::{reply, wire};
 use crate::redis::token_lease::leased_limit;
-use crate::redis::token_lease::leased_limit::LeaseScriptReply;
+use crate::redis::token_lease::leased_limit::{LeaseScriptReply, LeasedLimit};
 use crate::request::ValidatedLimit;
 use crate::support::clock::Clock;
 
@@ -65,7 +65,16 @@ impl<'a> StateStore<'a> {
         limit: &ValidatedLimit<'_>,
         scaled: &PreviousPolicy,
     ) -> Result<bool, StoreError> {
-        let scaling = ScaleChange::from_policies(scaled, limit.policy);
+        self.convert_stored(&self.target(limit), scaled).await
+    }
+
+    /// As [`convert`](Self::convert), for a limit whose Redis key is known.
+    pub(crate) async fn convert_stored(
+        &self,
+        limit: &LeasedLimit,
+        scaled: &PreviousPolicy,
+    ) -> Result<bool, StoreError> {
+        let scaling = ScaleChange::from_policies(scaled, &limit.policy);
         for _ in 0..MAX_ATTEMPTS {
             let stored = self.read_state(limit).await?;
             if stored.now < scaling.at {
@@ -79,12 +88,21 @@ impl<'a> StateStore<'a> {
         Ok(true)
     }
 
+    /// Returns a limit with its Redis key.
+    pub(crate) fn target(&self, limit: &ValidatedLimit<'_>) -> LeasedLimit {
+        LeasedLimit {
+            identity: limit.identity,
+            policy: limit.policy.clone(),
+            key: leased_limit::key(limit, self.namespace),
+        }
+    }
+
     /// Reads the stored value of a limit.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe.
-    pub(crate) async fn read_state(&self, limit: &ValidatedLimit<'_>) -> Result<RawState, StoreError> {
+    pub(crate) async fn read_state(&self, limit: &LeasedLimit) -> Result<RawState, StoreError> {
         self.replace_value(limit, None).await
     }
 
@@ -95,7 +113,7 @@ impl<'a> StateStore<'a> {
     /// Dropping the future leaves open whether the value was replaced.
     pub(crate) async fn replace(
         &self,
-        limit: &ValidatedLimit<'_>,
+        limit: &LeasedLimit,
         found: &RawState,
         state: &StepState,
     ) -> Result<bool, StoreError> {
@@ -105,7 +123,7 @@ impl<'a> StateStore<'a> {
 
     async fn replace_value(
         &self,
-        limit: &ValidatedLimit<'_>,
+        limit: &LeasedLimit,
         values: Option<(&[u8], &StepState)>,
     ) -> Result<RawState, StoreError> {
         let algorithm = limit.policy.algorithm();
@@ -126,8 +144,7 @@ impl<'a> StateStore<'a> {
         let mut plan = leased_limit::plan(REPLACE, algorithm, &lease_request, self.clock.injected());
         plan.extend_from_slice(read);
         plan.extend_from_slice(&new);
-        let key = leased_limit::key(limit, self.namespace);
-        let call = leased_limit::call(key, plan, limit.policy.deadline());
+        let call = leased_limit::call(limit.key.clone(), plan, limit.policy.deadline());
         parse_state(&self.route.run(&call).await?, algorithm)
     }
 }

@@ -69,6 +69,7 @@ async fn conversion_keeps_leased_tokens() {
             assert_eq!(leased_at(policy.algorithm(), &model, now), loan.amount);
 
             let [limit] = &*request.limits else { unreachable!() };
+            let limit = &store.states().target(limit);
             let found = store.states().read_state(limit).await.unwrap();
             let mut state = found.state.clone();
             assert!(scale(&scaling, &mut state, now));
@@ -102,6 +103,8 @@ async fn value_of_another_algorithm_is_an_unknown_layout() {
     let ([bucket_limit], [window_limit]) = (&*bucket.limits, &*window.limits) else {
         unreachable!()
     };
+    let [bucket_limit, window_limit] =
+        &[bucket_limit, window_limit].map(|limit| store.states().target(limit));
     store.decide(&bucket).await.unwrap();
     let found = store.states().read_state(bucket_limit).await.unwrap();
     assert!(matches!(found.state, StepState::TokenBucket(_)));

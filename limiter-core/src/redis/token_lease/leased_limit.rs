@@ -33,9 +33,9 @@ const FORCE_CHARGE: u8 = 2;
 /// Requests leases from Redis. Cheap to clone, and outlives the call that created it.
 #[derive(Clone, Debug)]
 pub(crate) struct RedisTokenLender {
-    route: Route,
-    clock: Clock,
-    namespace: Namespace,
+    pub(in crate::redis) route: Route,
+    pub(in crate::redis) clock: Clock,
+    pub(in crate::redis) namespace: Namespace,
 }
 
 /// A limit with token leases.
