@@ -41,7 +41,8 @@ pub enum SettlementOutcome {
     Settled,
     /// An earlier call settled the reservation, or began to; this call changed nothing.
     AlreadySettled,
-    /// No reservation of this id exists: it expired, or never existed. Nothing is changed.
+    /// No reservation of this id is known: it expired, never existed or, without Redis, was settled
+    /// before 100,000 others. Nothing is changed.
     Unknown,
 }
 
