@@ -86,3 +86,15 @@ async fn expired_subscriber_is_not_listed() {
     clock.advance(secs(60));
     count(0).await;
 }
+
+#[tokio::test]
+async fn query_of_silent_server_ends() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let replica = Replica::new(Limiter::redis(server.url()), &namespace);
+    assert!(replica.store.subscribers().await.unwrap().len() < 2);
+    server.pause();
+    let listed = timeout(secs(15), replica.store.subscribers()).await;
+    server.resume();
+    let error = listed.unwrap().unwrap_err();
+    assert!(matches!(error, RegistryError::Store(_)), "{error:?}");
+}
