@@ -19,6 +19,7 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::key::escape_part;
 use crate::redis::Route;
 use crate::redis::client::connection::Connection;
+use crate::redis::error_mapping::is_temporary;
 pub(crate) use crate::redis::registry_store::subscribers::{SubscriberRecord, SubscriberStore};
 use crate::redis::script::{Call, REGISTRY, wire};
 use crate::redis::topology::slots::slot;
@@ -239,6 +240,16 @@ fn first_line(text: &str) -> Stored {
             Stored::Revision(revision, None)
         }
         _ => Stored::TooHigh,
+    }
+}
+
+/// Returns whether Redis answers and the registry cannot be read or written: the user lacks a
+/// permission, or the key contains a value of another program. Other errors are outages.
+pub(crate) fn is_rejection(error: &StoreError) -> bool {
+    match error.kind() {
+        StoreErrorKind::Refused => !is_temporary(error),
+        StoreErrorKind::Protocol | StoreErrorKind::WrongType | StoreErrorKind::UnknownLayout => true,
+        _ => false,
     }
 }
 

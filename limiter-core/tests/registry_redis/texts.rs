@@ -208,3 +208,40 @@ async fn invalid_registry_in_redis_is_reported_and_ignored() {
     // The server's clock is behind the revision that was written by hand.
     assert_eq!(replica.store.publish(&sized(4), later).await.unwrap(), later + 1);
 }
+
+/// A replica without its primary rejects reads for the moment: its text is not rejected.
+#[tokio::test]
+async fn failover_is_not_logged_as_rejected_text() {
+    let warnings = Warnings::default();
+    let _guard = tracing::subscriber::set_default(warnings.clone());
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let replica = Replica::new(Limiter::redis(server.url()), &namespace);
+    replica.store.publish(&sized(2), 0).await.unwrap();
+    server.command(&["CONFIG", "SET", "replica-serve-stale-data", "no"]);
+    server.command(&["REPLICAOF", "127.0.0.1", "1"]);
+    let is_rejected = |error: Option<RegistryError>| matches!(error, Some(RegistryError::Store(error)) if error.kind() == StoreErrorKind::Refused);
+    replica.reports("failover", is_rejected).await;
+    server.command(&["REPLICAOF", "NO", "ONE"]);
+    replica.reports("failover ended", |error| error.is_none()).await;
+    let logged = warnings.about("registry in Redis");
+    assert!(logged.is_empty(), "{logged:?}");
+}
+
+/// Another program has written a value to the key.
+#[tokio::test]
+async fn value_of_another_type_is_logged() {
+    let warnings = Warnings::default();
+    let _guard = tracing::subscriber::set_default(warnings.clone());
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let key = format!("{namespace}|book");
+    server.command(&["HSET", &key, "field", "value"]);
+    let replica = Replica::new(Limiter::redis(server.url()), &namespace);
+    let is_wrong = |error: Option<RegistryError>| matches!(error, Some(RegistryError::Store(error)) if error.kind() == StoreErrorKind::WrongType);
+    replica.reports("value of another type", is_wrong).await;
+    let logged = async {
+        while warnings.about("registry in Redis rejected").is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(secs(5), logged).await.unwrap();
+}

@@ -9,9 +9,8 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 
-use crate::error::StoreErrorKind;
 use crate::observe;
-use crate::redis::registry_store::{RegistryStore, Stored};
+use crate::redis::registry_store::{RegistryStore, Stored, is_rejection};
 use crate::registry::redis::{too_high, unnumbered};
 use crate::registry::text::{Findings, parse_published};
 use crate::registry::watcher::{LastError, WeakRegistry, reason, run_blocking_if_large};
@@ -132,7 +131,7 @@ impl RedisWatcher {
             Err(error) => error,
         };
         // Outages are logged by the circuit breaker.
-        let is_outage = matches!(&error, RegistryError::Store(error) if !matches!(error.kind(), StoreErrorKind::Refused | StoreErrorKind::Protocol));
+        let is_outage = matches!(&error, RegistryError::Store(error) if !is_rejection(error));
         if !is_outage {
             observe::registry_rejected("redis");
         }
