@@ -245,3 +245,17 @@ async fn value_of_another_type_is_logged() {
     };
     timeout(secs(5), logged).await.unwrap();
 }
+
+/// A missing policy is an error as soon as Redis has sent any reply.
+#[tokio::test]
+async fn text_without_revision_does_not_hide_missing_policies() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    server.command(&["SET", &format!("{namespace}|book"), &sized(2)]);
+    let replica = Replica::new(Limiter::redis(server.url()), &namespace);
+    let is_unnumbered = |error| matches!(error, Some(RegistryError::Parse { .. }));
+    replica.reports("no revision", is_unnumbered).await;
+    assert!(limiter_core::__private::names_missing_policy(
+        &replica.limits,
+        "p"
+    ));
+}

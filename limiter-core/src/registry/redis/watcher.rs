@@ -166,9 +166,7 @@ impl RedisWatcher {
             }
         }
         let taken = self.apply_text(registry, stored, known).await;
-        if matches!(taken, Ok(()) | Err((Some(_), _))) {
-            registry.redis_is_received();
-        }
+        registry.redis_is_received();
         *self.refused() = match &taken {
             Err((Some(revision), error)) => Some(RejectedText {
                 revision: *revision,
