@@ -268,6 +268,34 @@ async fn leaving_replica_is_removed_after_half_a_minute() {
     }
 }
 
+/// The task that counts replicas has ended with its runtime, or is not driven.
+#[test]
+fn replica_of_another_runtime_is_removed_at_shutdown() {
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().build().unwrap()
+    };
+    for has_ended in [true, false] {
+        let (server, clock, namespace) = (RedisServer::start(), ManualClock::new(), namespace());
+        let (limits, first) = (replica(&server, &namespace, &clock), runtime());
+        first.block_on(async {
+            use_up(&limits, &bucket(100, "100/s"), "k", 1).await;
+            let started = Instant::now();
+            while registrations(&server, &namespace).is_empty() {
+                assert!(started.elapsed() < secs(10), "the replica registers");
+                tokio::task::yield_now().await;
+            }
+            until_counted(&limits, 1).await;
+            // The task receives the reply.
+            beats(&server, &namespace, &clock, 1).await;
+        });
+        let first = (!has_ended).then_some(first);
+        runtime().block_on(limits.shutdown(secs(1)));
+        assert!(registrations(&server, &namespace).is_empty());
+        drop(first);
+    }
+}
+
 #[tokio::test]
 async fn dead_replica_is_removed_from_registry() {
     let (server, clock, namespace) = (RedisServer::start(), ManualClock::new(), namespace());

@@ -93,9 +93,13 @@ impl Replicas {
         }
     }
 
-    /// Removes the registration of this replica. The task does this after its last beat.
+    /// Removes the registration of this replica. The task does this too, after its last beat; its
+    /// runtime may have ended, or may not be driven.
     pub(crate) async fn deregister(&self) {
         self.left.send_replace(true);
+        if self.shared.lock().last_reported > 0 {
+            self.shared.leave().await;
+        }
         self.left.closed().await;
     }
 }
@@ -119,8 +123,7 @@ async fn count_until_left(shared: Arc<SharedReplicas>, task: TaskNumber, mut lef
         tokio::select! {
             biased;
             () = shutdown => {
-                // Without this beat, the registration ends by itself, only later.
-                let _ = within(Heartbeat::TIMEOUT, shared.heartbeat.beat(Duration::ZERO)).await;
+                shared.leave().await;
                 return;
             }
             () = shared.clock.sleep(now, pause) => {}
@@ -155,6 +158,11 @@ impl SharedReplicas {
                 Err(error)
             }
         }
+    }
+
+    /// Removes the registration. Without this beat, it ends by itself, only later.
+    async fn leave(&self) {
+        let _ = within(Heartbeat::TIMEOUT, self.heartbeat.beat(Duration::ZERO)).await;
     }
 
     fn lock(&self) -> MutexGuard<'_, ReplicaCount> {
