@@ -402,3 +402,39 @@ async fn merged_sketches_state_their_error() {
         }
     }
 }
+
+fn runtime() -> tokio::runtime::Runtime {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().build().unwrap()
+}
+
+/// The runtime of the first task exists, and nothing drives it.
+#[test]
+fn reports_continue_in_another_runtime() {
+    let (first, second) = (runtime(), runtime());
+    let fleet = Fleet::new(Limiter::redis(RedisServer::shared().url()));
+    let limits = fleet.process("shop", UsageReporting::Counts);
+    let search = bucket("search");
+    first.block_on(async { limits.check(&search, "a").await.unwrap().require().unwrap() });
+    second.block_on(async {
+        fleet.clock.advance(Duration::from_secs(121));
+        limits.check(&search, "b").await.unwrap().require().unwrap();
+        // The next task counts from its start.
+        fleet.clock.advance(Duration::from_secs(59));
+        let allowed = async || -> u64 { fleet.cells().await.iter().map(|(_, cell)| cell.allowed).sum() };
+        until(async || (allowed().await == 2).then_some(())).await;
+    });
+}
+
+#[test]
+fn shutdown_reports_counts_of_another_runtime() {
+    let (first, second) = (runtime(), runtime());
+    let fleet = Fleet::new(Limiter::redis(RedisServer::shared().url()));
+    let limits = fleet.process("shop", UsageReporting::Counts);
+    let search = bucket("search");
+    first.block_on(async { limits.check(&search, "a").await.unwrap().require().unwrap() });
+    second.block_on(async {
+        limits.shutdown(Duration::from_secs(3)).await;
+        assert_eq!(fleet.cells().await.len(), 1);
+    });
+}

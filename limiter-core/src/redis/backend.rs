@@ -235,6 +235,9 @@ impl RedisBackend {
                 self.replicas.keep_counting(now);
             }
         }
+        if let Some(usage) = &self.usage {
+            usage.keep_reporting();
+        }
         self.outage.decided(|| self.clock.now());
     }
 

@@ -61,6 +61,12 @@ impl BackgroundTask {
         micros < due && due - micros <= self.abandoned_micros
     }
 
+    /// Returns whether a task was started and has not ended, also if it makes no progress.
+    #[inline]
+    pub(crate) fn is_started(&self) -> bool {
+        self.due.load(Ordering::Relaxed) != 0
+    }
+
     #[cold]
     fn claim_from(&self, due: u64, now: Timestamp) -> Option<TaskNumber> {
         let next = now.after(self.abandoned_after).as_micros();
@@ -80,6 +86,14 @@ impl BackgroundTask {
             self.due.store(due, Ordering::Relaxed);
         }
         is_current
+    }
+
+    /// Records the end of a task. Lets the next [`claim`](Self::claim) succeed, unless another task
+    /// has taken over.
+    pub(crate) fn end(&self, task: TaskNumber) {
+        if self.number.load(Ordering::Relaxed) == task.0 {
+            self.release();
+        }
     }
 
     /// Lets the next [`claim`](Self::claim) succeed. Work that was recorded before this call, by a
@@ -125,6 +139,17 @@ mod tests {
         let first = task.claim(at(0)).unwrap();
         task.release();
         assert!(task.claim(at(1)).is_some_and(|second| second != first));
+    }
+
+    #[test]
+    fn end_of_replaced_task_does_not_end_its_successor() {
+        let task = BackgroundTask::new(LATE);
+        let first = task.claim(at(0)).unwrap();
+        let second = task.claim(at(5)).unwrap();
+        task.end(first);
+        assert!(task.is_running(at(6)));
+        task.end(second);
+        assert!(!task.is_started() && task.claim(at(6)).is_some());
     }
 
     #[test]

@@ -1,15 +1,15 @@
 //! Reports the usage of this process to Redis, in a task.
 //!
-//! The first counted decision starts the task. It moves the counts of a minute to a queue of
-//! numbered reports, at the latest when the minute ends, and sends the queue every
-//! [`INTERVAL`]; a larger fleet sends less often ([`next_interval`]). A report leaves the queue
-//! when Redis has replied. A report without a reply is sent again with its number, by which Redis
-//! recognises it, so each decision is counted once. While Redis is unavailable, the queue keeps the
-//! last two hours, up to [`MAX_QUEUED`] cells; older reports are dropped and counted. No decision
-//! waits for the task.
+//! The first counted decision starts the task, and a reply of Redis starts the next one if the
+//! runtime of the first is not driven. The task moves the counts of a minute to a queue of numbered
+//! reports, at the latest when the minute ends, and sends the queue every [`INTERVAL`]; a larger
+//! fleet sends less often ([`next_interval`]). A report leaves the queue when Redis has replied. A
+//! report without a reply is sent again with its number, by which Redis recognises it, so each
+//! decision is counted once. While Redis is unavailable, the queue keeps the last two hours, up to
+//! [`MAX_QUEUED`] cells; older reports are dropped and counted. No decision waits for the task.
 //!
 //! Tests: `tests/usage.rs` (`task_reports_by_minute_within_interval`,
-//! `outage_delays_reports_and_drops_old_ones`).
+//! `outage_delays_reports_and_drops_old_ones`, `reports_continue_in_another_runtime`).
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -27,8 +27,10 @@ use crate::redis::error_mapping::is_temporary;
 use crate::redis::usage::store::{
     NumberedReport, PAIRS_OF_OUTCOMES, UsageHash, UsageStore, encode_counts, encode_denied,
 };
+use crate::support::background_task::{BackgroundTask, TaskNumber};
 use crate::support::clock::Clock;
 use crate::support::jitter::with_jitter;
+use crate::support::real_time;
 use crate::support::sync::Mutex;
 use crate::units::Timestamp;
 use crate::usage_recorder::{UnreportedUsage, UsageRecorder};
@@ -38,6 +40,10 @@ const INTERVAL: Duration = Duration::from_secs(5);
 /// The longest interval. Counts of different minutes are different cells, so a longer interval
 /// would save nothing.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
+/// The time without progress after which a runtime has ended or is not driven.
+const ABANDONED_AFTER: Duration = LONGEST_INTERVAL.saturating_mul(2);
+/// The time after which a shutdown does not wait for the task any longer.
+const TASK_ENDS_WITHIN: Duration = Duration::from_millis(500);
 /// The time of Redis for one cell, one denied key, and one report, measured by
 /// `tools/limiter-faults/examples/usage_cost.rs`.
 const CELL_NANOS: u64 = 1_000;
@@ -87,9 +93,11 @@ struct SharedReporter {
     /// The id of this process in the reports.
     process: [u8; 8],
     queue: Mutex<ReportQueue>,
+    /// The minute of the decisions that were not collected yet; 0 before the first task.
+    minute: AtomicU64,
     /// The number of processes that report, as Redis counted them last.
     processes: AtomicU64,
-    is_running: AtomicBool,
+    task: BackgroundTask,
     has_failed: AtomicBool,
 }
 
@@ -120,21 +128,30 @@ impl UsageReporter {
                 revision,
                 process: process.to_le_bytes(),
                 queue: Mutex::default(),
+                minute: AtomicU64::new(0),
                 processes: AtomicU64::new(1),
-                is_running: AtomicBool::new(false),
+                task: BackgroundTask::new(ABANDONED_AFTER),
                 has_failed: AtomicBool::new(false),
             }),
             closing: watch::Sender::new(false),
         }
     }
 
-    /// Returns the recorder for a decision that was made. Starts the task unless it is running.
+    /// Returns the recorder for a decision that was made. Starts the task unless it was started.
     #[inline]
     pub(crate) fn recorder(&self) -> &UsageRecorder {
-        if !self.shared.is_running.load(Ordering::Relaxed) {
+        // Without a reading of the clock, which costs more than the count.
+        if !self.shared.task.is_started() {
             self.start();
         }
         &self.shared.recorder
+    }
+
+    /// Starts the task unless it makes progress.
+    pub(crate) fn keep_reporting(&self) {
+        if !self.shared.task.is_running(self.shared.clock.now()) {
+            self.start();
+        }
     }
 
     /// Starts the task, if the caller is in a runtime; otherwise a later decision does.
@@ -143,41 +160,48 @@ impl UsageReporter {
         let Ok(runtime) = Handle::try_current() else {
             return;
         };
-        if *self.closing.borrow() || self.shared.is_running.swap(true, Ordering::AcqRel) {
+        let shared = &self.shared;
+        let started = shared.clock.now();
+        if *self.closing.borrow() {
             return;
         }
-        let task = RunningTask(Arc::clone(&self.shared));
-        let started = (self.shared.clock.now(), self.shared.minute());
-        runtime.spawn(report_until_closed(task, started, self.closing.subscribe()));
+        if let Some(number) = shared.task.claim(started) {
+            if shared.counted_minute() == 0 {
+                let minute = minute_of(shared.clock.calendar());
+                shared.minute.store(minute, Ordering::Relaxed);
+            }
+            let task = RunningTask(Arc::clone(shared), number);
+            runtime.spawn(report_until_closed(task, started, self.closing.subscribe()));
+        }
     }
 
-    /// Sends all reports once.
+    /// Sends all reports once. The task does this, so that it continues if this future is dropped.
+    /// This future sends the remaining reports: the task's runtime may have ended, or may not be
+    /// driven.
     pub(crate) async fn shutdown(&self) {
         self.start();
         self.closing.send_replace(true);
-        self.closing.closed().await;
+        let _ = real_time::timeout(TASK_ENDS_WITHIN, self.closing.closed()).await;
+        self.shared.collect();
+        self.shared.send_all().await;
     }
 }
 
 /// Marks the task as ended when it is dropped, with or without its runtime.
-struct RunningTask(Arc<SharedReporter>);
+struct RunningTask(Arc<SharedReporter>, TaskNumber);
 
 impl Drop for RunningTask {
     fn drop(&mut self) {
-        self.0.is_running.store(false, Ordering::Release);
+        self.0.task.end(self.1);
     }
 }
 
-async fn report_until_closed(
-    task: RunningTask,
-    (started, mut minute): (Timestamp, u64),
-    mut closing: watch::Receiver<bool>,
-) {
+async fn report_until_closed(task: RunningTask, started: Timestamp, mut closing: watch::Receiver<bool>) {
     let shared = &task.0;
     let mut due = started.after(with_jitter(INTERVAL));
     loop {
         let (now, calendar) = (shared.clock.now(), shared.clock.calendar());
-        let pause = match minute_of(calendar) == minute {
+        let pause = match minute_of(calendar) == shared.counted_minute() {
             true => due.since(now).min(rest_of_minute(calendar)),
             false => Duration::ZERO,
         };
@@ -190,11 +214,15 @@ async fn report_until_closed(
             () = closes => true,
             () = shared.clock.sleep(now, pause) => false,
         };
-        let is_due = is_closing || shared.clock.now() >= due;
-        let counted = std::mem::replace(&mut minute, shared.minute());
+        let now = shared.clock.now();
+        if !shared.task.continues(task.1, now) {
+            return;
+        }
+        let is_due = is_closing || now >= due;
+        let is_minute_over = minute_of(shared.clock.calendar()) != shared.counted_minute();
         // During an outage, the counts of a minute become one report.
-        if minute != counted || is_closing || is_due && shared.is_queue_empty() {
-            shared.collect(counted);
+        if is_minute_over || is_closing || is_due && shared.is_queue_empty() {
+            shared.collect();
         }
         if is_due {
             let nanos = shared.send_all().await;
@@ -221,19 +249,23 @@ impl SharedReporter {
         self.processes.load(Ordering::Relaxed).max(1)
     }
 
-    fn minute(&self) -> u64 {
-        minute_of(self.clock.calendar())
+    fn counted_minute(&self) -> u64 {
+        self.minute.load(Ordering::Relaxed)
     }
 
     fn is_queue_empty(&self) -> bool {
         self.queue.lock().reports.is_empty()
     }
 
-    /// Moves the decisions since the last collection to the queue, as decisions of this minute.
-    fn collect(&self, minute: u64) {
+    /// Moves the decisions since the last collection to the queue, as decisions of the minute of
+    /// that collection.
+    fn collect(&self) {
+        // First, so that a concurrent caller finds the counts in the recorder or in the queue.
+        let mut queue = self.queue.lock();
+        let now = minute_of(self.clock.calendar());
+        let minute = self.minute.swap(now, Ordering::Relaxed);
         let mut usage = self.recorder.take();
         let mut dropped = self.recorder.take_uncounted();
-        let mut queue = self.queue.lock();
         let (mut cells, mut size, mut decisions) = (Vec::new(), 0, 0);
         for (number, of_policy) in (1..).zip(&usage) {
             size += encode_counts(of_policy, &self.app, &mut cells);
