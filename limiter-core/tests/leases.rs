@@ -190,6 +190,28 @@ async fn shutdown_returns_unspent_lease() {
     }
 }
 
+/// The task that returns tokens has ended with its runtime, or is not driven.
+#[test]
+fn shutdown_returns_lease_of_another_runtime() {
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().build().unwrap()
+    };
+    for has_ended in [true, false] {
+        for policy in shapes() {
+            let ((limits, other, _), first) = (two(), runtime());
+            let (allowed, leased) = first.block_on(take(&limits, &policy, 3));
+            assert_eq!((allowed, leased), (3, 2), "no refill is due");
+            let first = (!has_ended).then_some(first);
+            runtime().block_on(async {
+                limits.shutdown(secs(3)).await;
+                settles_at(&other, &policy, 997).await;
+            });
+            drop(first);
+        }
+    }
+}
+
 #[tokio::test]
 async fn dropped_limiter_returns_unspent_lease() {
     for policy in shapes() {

@@ -198,6 +198,12 @@ impl<L: TokenLender> Leases<L> {
     pub(crate) async fn shutdown(&self) {
         self.table.is_closed.store(true, Ordering::Relaxed);
         self.closing.send_replace(true);
+        // The runtime of the housekeeper may have ended, or may not be driven.
+        let (table, open) = (Arc::clone(&self.table), self.closing.subscribe());
+        tokio::spawn(async move {
+            table.return_balances().await;
+            drop(open);
+        });
         self.closing.closed().await;
     }
 

@@ -54,13 +54,7 @@ async fn maintain<L: TokenLender>(
             biased;
             () = shutdown => {
                 table.is_closed.store(true, Ordering::Relaxed);
-                let now = table.clock.now();
-                let mut running = JoinSet::new();
-                for mut entry in table.drain() {
-                    let table = Arc::clone(&table);
-                    running.spawn(async move { table.return_all(&entry.leased_limit, &mut entry.balance, now).await });
-                }
-                join_completed(running).await;
+                table.return_balances().await;
                 return;
             }
             () = table.clock.sleep(now, pause) => {}

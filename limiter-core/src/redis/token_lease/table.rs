@@ -7,9 +7,11 @@
 //! Invariant: granted tokens are in a balance, are returned to the store, or expire with their
 //! lease. Tests: `token_lease/history_tests.rs`, `housekeeper/tests.rs`, `tests/leases.rs`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use hashbrown::HashTable;
+use tokio::task::JoinSet;
 
 use crate::algorithm::{LeaseGrant, LeaseRequest, UsageReport};
 use crate::error::StoreError;
@@ -20,6 +22,7 @@ use crate::redis::token_lease::lender::TokenLender;
 use crate::request::{ValidatedLimit, Verdict};
 use crate::support::background_task::BackgroundTask;
 use crate::support::clock::Clock;
+use crate::support::join::join_completed;
 use crate::support::real_time::within;
 use crate::support::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::support::sync::{Mutex, MutexGuard};
@@ -188,7 +191,22 @@ impl<L: TokenLender> LeaseTable<L> {
         (requests, pause)
     }
 
-    pub(crate) fn drain(&self) -> Vec<LeaseEntry> {
+    /// Removes all balances and returns their tokens.
+    pub(crate) async fn return_balances(self: &Arc<Self>) {
+        let now = self.clock.now();
+        let mut running = JoinSet::new();
+        for mut entry in self.drain() {
+            let table = Arc::clone(self);
+            running.spawn(async move {
+                table
+                    .return_all(&entry.leased_limit, &mut entry.balance, now)
+                    .await
+            });
+        }
+        join_completed(running).await;
+    }
+
+    fn drain(&self) -> Vec<LeaseEntry> {
         self.shards
             .iter()
             .flat_map(|shard| std::mem::take(&mut *lock(shard)))
