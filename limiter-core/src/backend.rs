@@ -289,8 +289,8 @@ impl Backend {
             Self::Memory(_) => {}
             #[cfg(feature = "redis")]
             Self::Redis(redis) => {
-                redis.report_all_denials().await;
-                redis.shutdown().await;
+                // At once: many denials take longer than the deadline of the caller.
+                tokio::join!(redis.report_all_denials(), redis.shutdown());
             }
         }
     }

@@ -7,7 +7,7 @@ mod support;
 use std::time::Duration;
 
 use limiter_core::{LimitRequest, Limiter, ManualClock, OnStoreFailure, Origin, Policy, Rejection};
-use limiter_testing::RedisServer;
+use limiter_testing::{Proxy, RedisServer};
 use support::{KEY, PATIENT, millis, namespace, secs};
 
 /// Policies with a capacity of 1,000 and a rate of one per second, which may be leased for 10 s.
@@ -210,6 +210,32 @@ fn shutdown_returns_lease_of_another_runtime() {
             drop(first);
         }
     }
+}
+
+/// A slow Redis receives the denials one by one.
+#[tokio::test]
+async fn unreported_denials_do_not_delay_return_at_shutdown() {
+    let (server, namespace, clock) = (RedisServer::start(), namespace(), ManualClock::new());
+    let proxy = Proxy::start(server.port());
+    let build = |url: String| {
+        let builder = Limiter::redis(url).namespace(&namespace).clock(&clock);
+        builder.build().unwrap()
+    };
+    let (limits, other) = (build(proxy.url()), build(server.url()));
+    let penalized = Policy::token_bucket("penalized").capacity(1).rate("1/h");
+    let penalized = penalized.penalty("3 in 1h: 1h").deadline(PATIENT);
+    let penalized = penalized.on_store_failure(OnStoreFailure::Error).build().unwrap();
+    for key in 0..300_u32 {
+        for is_allowed in [true, false] {
+            let decision = limits.check(&penalized, key).await.unwrap();
+            assert_eq!(decision.is_allowed(), is_allowed);
+        }
+    }
+    let [policy, _] = shapes();
+    take(&limits, &policy, 3).await;
+    proxy.set_delay(millis(20));
+    limits.shutdown(secs(3)).await;
+    settles_at(&other, &policy, 997).await;
 }
 
 #[tokio::test]
