@@ -212,6 +212,22 @@ fn shutdown_returns_lease_of_another_runtime() {
     }
 }
 
+#[tokio::test]
+async fn unpolled_waiter_does_not_prevent_return_at_shutdown() {
+    let (limits, other, _) = two();
+    let exhausted = Policy::token_bucket("exhausted").capacity(1).rate("1/h");
+    let exhausted = exhausted.deadline(PATIENT).build().unwrap();
+    assert!(limits.check(&exhausted, KEY).await.unwrap().is_allowed());
+    let mut waiter = limits.acquire(&exhausted, KEY).into_future();
+    let waits = tokio::time::timeout(millis(100), &mut waiter).await;
+    assert!(waits.is_err(), "{waits:?}");
+    let [policy, _] = shapes();
+    take(&limits, &policy, 3).await;
+    limits.shutdown(secs(2)).await;
+    settles_at(&other, &policy, 997).await;
+    drop(waiter);
+}
+
 /// A slow Redis receives the denials one by one.
 #[tokio::test]
 async fn unreported_denials_do_not_delay_return_at_shutdown() {

@@ -47,7 +47,8 @@ impl Limiter {
 
     /// Ends all waits with [`Rejection::Unavailable`](crate::Rejection::Unavailable), waits until
     /// the waiters have left their queues, returns leased permits, and unregisters this replica,
-    /// within the deadline. Later calls are rejected likewise.
+    /// within the deadline. Waiters that are not polled keep their places: after half of the
+    /// deadline, the other work continues without them. Later calls are rejected likewise.
     ///
     /// # Cancel safety
     ///
@@ -56,10 +57,10 @@ impl Limiter {
     pub async fn shutdown(&self, deadline: Duration) {
         self.inner.enforcement.close();
         self.inner.closing.send_replace(true);
-        // Every waiter holds a receiver. The deadline ends the wait for one that is not polled.
         let remaining_work = async {
-            self.inner.closing.closed().await;
-            self.inner.backend.shutdown().await;
+            // Every waiter holds a receiver, also one that is not polled.
+            let _ = real_time::timeout(deadline / 2, self.inner.closing.closed()).await;
+            Box::pin(self.inner.backend.shutdown()).await;
         };
         let _ = real_time::timeout(deadline, remaining_work).await;
     }
