@@ -410,7 +410,7 @@ async fn dead_node_fails_only_its_own_keys() {
     }
     assert!(failed > 0 && served > 0);
 
-    // Calls that fail at once do not cause repeated slot map queries.
+    // Calls that fail at once rarely cause slot map queries.
     let result = |place: usize| -> i64 {
         let stats = cluster
             .node(place)
@@ -435,7 +435,7 @@ async fn dead_node_fails_only_its_own_keys() {
         tokio::task::yield_now().await;
     }
     let rounds = result(0) - before;
-    assert!((1..=12).contains(&rounds), "{rounds}");
+    assert!((1..=3).contains(&rounds), "{rounds}");
 }
 
 /// The owner according to the first node; needs no reply from the dead node.

@@ -34,6 +34,7 @@ use crate::support::log_throttle::LogThrottle;
 use crate::support::real_time::CallDeadline;
 use crate::support::real_time::{sleep, timeout, timeout_at};
 use crate::support::sync::RwLock;
+use crate::support::sync::atomic::{AtomicU32, Ordering};
 
 /// Upper bound of redirections per call; beyond it, the nodes disagree.
 const MAX_REDIRECTIONS: usize = 8;
@@ -42,8 +43,10 @@ const TRY_AGAIN_AFTER: Duration = Duration::from_millis(2);
 /// Upper bound of retries of a call while the cluster reports CLUSTERDOWN. The pauses double and
 /// add up to 30 ms.
 const WHILE_DOWN: usize = 4;
-/// Minimum interval between refreshes of the map that failed calls cause.
+/// Minimum interval between refreshes of the map. After a failed call, it doubles with each refresh
+/// that leaves the map unchanged, because a node may be down for long and all nodes are queried.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(150);
+const MAX_DOUBLINGS: u32 = 2;
 /// Timeout of one node's reply with the map.
 const REFRESH_TIMEOUT: Duration = Duration::from_secs(1);
 /// Additional time for the other nodes after the first reply without a majority.
@@ -61,6 +64,8 @@ struct ClusterInner {
     pub(crate) clock: Clock,
     map: RwLock<Map>,
     refresh: Arc<SlotMapRefresh>,
+    /// The number of refreshes since the map has changed.
+    unchanged: AtomicU32,
     /// An outage fails each refresh.
     failure_log: LogThrottle,
 }
@@ -89,6 +94,7 @@ impl Cluster {
             clock,
             map: RwLock::default(),
             refresh: SlotMapRefresh::new(),
+            unchanged: AtomicU32::new(0),
             failure_log: LogThrottle::default(),
         })))
     }
@@ -97,7 +103,7 @@ impl Cluster {
     /// that the redirecting node executed nothing; sends nothing again after any other error.
     pub(crate) async fn execute<E: NodeOperation>(&self, operation: &E) -> Result<E::Output, StoreError> {
         // An unresponsive node cannot redirect to its successor.
-        let on_timeout = || self.refresh_in_background();
+        let on_timeout = || self.refresh_after_failure();
         operation
             .wait()
             .for_answer(pin!(self.follow(operation)), on_timeout)
@@ -116,7 +122,7 @@ impl Cluster {
                 Err(Failure::Unreachable(error)) => {
                     // A replica may have taken over the slots of the node.
                     if error.kind() != StoreErrorKind::Overloaded {
-                        self.refresh_in_background();
+                        self.refresh_after_failure();
                     }
                     return Err(error);
                 }
@@ -143,7 +149,7 @@ impl Cluster {
                 }
                 _ => {
                     if !matches!(error.kind(), ErrorKind::Extension) {
-                        self.refresh_in_background();
+                        self.refresh_after_failure();
                     }
                     return Err(error.into());
                 }
@@ -219,9 +225,17 @@ impl Cluster {
         }
     }
 
-    /// Starts a refresh in the background, unless one started recently.
+    /// Starts a refresh in the background, unless one started recently: a reply has shown that the
+    /// map is outdated.
     fn refresh_in_background(&self) {
         self.spawn_refresh(REFRESH_INTERVAL);
+    }
+
+    /// Starts a refresh in the background, unless one started recently: a node may have lost its
+    /// slots.
+    fn refresh_after_failure(&self) {
+        let doublings = self.0.unchanged.load(Ordering::Relaxed).min(MAX_DOUBLINGS);
+        self.spawn_refresh(REFRESH_INTERVAL * (1 << doublings));
     }
 
     /// Spawns a refresh of the map, unless one is running or the last one started less than
@@ -259,6 +273,7 @@ impl ClusterInner {
     /// frequent one shortly after the first reply. A node that was partitioned off keeps an
     /// outdated map and may be the nearest one; the map carries no version.
     async fn fetch_slot_map(&self) -> Result<(), StoreError> {
+        self.unchanged.fetch_add(1, Ordering::Relaxed);
         let mut queries = JoinSet::new();
         for address in self.known_addresses() {
             let node = self.node(&address)?;
@@ -322,6 +337,9 @@ impl ClusterInner {
         let used = owners.iter().flatten();
         let kept: HashSet<Address> = used.chain(self.seed_addresses()).cloned().collect();
         let mut map = self.map.write();
+        if map.owners != owners {
+            self.unchanged.store(0, Ordering::Relaxed);
+        }
         map.owners = owners;
         map.nodes.retain(|address, _| kept.contains(address));
     }
