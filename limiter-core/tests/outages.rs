@@ -306,3 +306,46 @@ async fn shutdown_reports_and_reset_discards_outage_permits() {
         assert_eq!(deployment.admitted.len(), expected);
     }
 }
+
+/// A report that is under way at shutdown has taken its permits from the table.
+#[tokio::test]
+async fn shutdown_waits_for_report_under_way() {
+    let mut deployment = Deployment::new(2, (100, 10));
+    deployment.proxy.refuse(true);
+    deployment.proxy.drop_connections();
+    deployment.exhaust(0).await;
+    assert_eq!(deployment.admitted.len(), 50, "the share of one of two");
+    deployment.restore().await;
+    // Loads the script of the report.
+    deployment.replicas[0].ready().await.unwrap();
+    let server = &deployment.server;
+    let stat = |section: &str, name: &str| -> u64 {
+        let info = server.command(&["INFO", section]).text();
+        let line = info.lines().find_map(|line| line.strip_prefix(name));
+        line.map_or(0, |line| line.trim().split(',').next().unwrap().parse().unwrap())
+    };
+    let scripts = || stat("commandstats", "cmdstat_evalsha:calls=");
+    let started = Instant::now();
+    let until = async |holds: &dyn Fn() -> bool| {
+        while !holds() {
+            assert!(started.elapsed() < secs(20));
+            tokio::task::yield_now().await;
+        }
+    };
+    // The task reads the state of the limit, and then charges the permits, each in 400 ms.
+    deployment.proxy.set_delay(millis(200));
+    let before = scripts();
+    deployment.clock.advance(millis(100));
+    until(&|| scripts() > before).await;
+    server.command(&["CLIENT", "PAUSE", "60000", "WRITE"]);
+    until(&|| stat("clients", "blocked_clients:") > 0).await;
+    let replica = deployment.replicas[0].clone();
+    let mut shutdown = tokio::spawn(async move { replica.shutdown(PATIENT).await });
+    let early = tokio::time::timeout(millis(300), &mut shutdown).await;
+    assert!(early.is_err(), "the report has no reply");
+    server.command(&["CLIENT", "UNPAUSE"]);
+    shutdown.await.unwrap();
+    deployment.proxy.set_delay(millis(0));
+    deployment.exhaust(1).await;
+    assert_eq!(deployment.admitted.len(), 100);
+}

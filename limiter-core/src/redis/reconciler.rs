@@ -14,6 +14,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::sync::RwLock;
 use tokio::task::JoinSet;
 
 use crate::algorithm::UsageCorrection;
@@ -63,6 +64,8 @@ struct ReconcilerState {
     fallback: Arc<LocalFallback>,
     reporter: PermitReporter,
     task: BackgroundTask,
+    /// Read during each round of the task. A reported permit is not in the table meanwhile.
+    rounds: RwLock<()>,
 }
 
 impl PermitReporter {
@@ -104,6 +107,7 @@ impl Reconciler {
                 fallback,
                 reporter,
                 task: BackgroundTask::new(ABANDONED_AFTER),
+                rounds: RwLock::default(),
             }),
         }
     }
@@ -114,11 +118,17 @@ impl Reconciler {
         self.keep_reporting();
     }
 
-    /// Reports all permits that can be reported now.
+    /// Reports all permits that can be reported now, and waits for the reports that are under way.
     pub(crate) async fn flush(&self) {
-        if !self.shared.fallback.unreported().is_empty() {
-            Arc::clone(&self.shared).round(usize::MAX).await;
+        let shared = &self.shared;
+        if shared.fallback.unreported().is_empty() {
+            return;
         }
+        // First, since the runtime of the task may not be driven.
+        Arc::clone(shared).round(usize::MAX).await;
+        let _rounds = shared.rounds.write().await;
+        // A report of the task may have failed.
+        Arc::clone(shared).round(usize::MAX).await;
     }
 
     /// Starts the task unless it runs: the runtime of the previous one may have ended. Without a
@@ -147,7 +157,10 @@ async fn run(shared: Weak<ReconcilerState>, task: TaskNumber) {
         else {
             return;
         };
-        Arc::clone(&shared).round(MAX_PER_ROUND).await;
+        {
+            let _round = shared.rounds.read().await;
+            Arc::clone(&shared).round(MAX_PER_ROUND).await;
+        }
         let unreported = shared.fallback.unreported();
         unreported.remove_settled(clock.now());
         if unreported.is_empty() {
