@@ -6,8 +6,8 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use limiter_core::{Limiter, ManualClock, OnStoreFailure, Origin, Policy, StoreErrorKind};
-use limiter_testing::{Proxy, RedisServer};
+use limiter_core::{Key, Limiter, ManualClock, OnStoreFailure, Origin, Policy, StoreErrorKind};
+use limiter_testing::{Proxy, RedisCluster, RedisServer};
 use support::{KEY, PATIENT, millis, namespace, secs};
 
 /// Replicas of one program, behind one network.
@@ -348,4 +348,52 @@ async fn shutdown_waits_for_report_under_way() {
     deployment.proxy.set_delay(millis(0));
     deployment.exhaust(1).await;
     assert_eq!(deployment.admitted.len(), 100);
+}
+
+/// Many limits of a dead node do not delay the reports to another node.
+#[tokio::test]
+async fn dead_node_does_not_delay_reports_to_others() {
+    let cluster = RedisCluster::builder()
+        .arg("cluster-require-full-coverage", "no")
+        .arg("cluster-node-timeout", "60000")
+        .start();
+    let namespace = namespace();
+    let build = || {
+        let builder = Limiter::redis_cluster(cluster.urls()).namespace(&namespace);
+        builder.replicas(1).build().unwrap()
+    };
+    let policy = Policy::token_bucket("bucket").capacity(10).rate("1/h");
+    let policy = policy.deadline(millis(500)).build().unwrap();
+    let limits = build();
+    limits.ready().await.unwrap();
+    let groups = [0, 1].map(|node| {
+        let mut groups = (0..).map(|group: u32| group.to_string());
+        let group = groups.find(|group| cluster.owner_of(cluster.slot_of(group)) == node);
+        group.unwrap()
+    });
+    let [restarted, dead] = &groups;
+    for node in [0, 1] {
+        cluster.node(node).kill();
+    }
+    // More than the reports that are under way at one time, and less than those of a round.
+    let of_dead = (0..900_u32).map(|key| (key, dead));
+    for (key, group) in of_dead.chain([(0, restarted)]) {
+        let key = Key::from(key).in_group(group);
+        let decision = limits.check(&policy, key).await.unwrap();
+        let expected = (true, Origin::LocalFallback);
+        assert_eq!((decision.is_allowed(), decision.origin()), expected);
+    }
+    cluster.node(0).restart();
+    let (other, key) = (build(), Key::from(0_u32).in_group(restarted));
+    let remaining = async || {
+        let peeked = other.peek(&policy, &key).await;
+        peeked.map_or(10, |peeked| peeked.remaining())
+    };
+    let reported = async {
+        while remaining().await != 9 {
+            tokio::time::sleep(millis(10)).await;
+        }
+    };
+    let reported = tokio::time::timeout(secs(20), reported).await;
+    assert!(reported.is_ok(), "the permits are not reported");
 }

@@ -174,7 +174,8 @@ async fn run(shared: Weak<ReconcilerState>, task: TaskNumber) {
 }
 
 impl ReconcilerState {
-    /// Reports about this number of limits, or until Redis does not answer.
+    /// Reports about this number of limits, or until the server does not answer. In a cluster,
+    /// other nodes may answer, and the breaker of a dead node rejects the reports to it at once.
     async fn round(self: Arc<Self>, max: usize) {
         let batch = self.fallback.unreported().batch(max);
         for limits in batch.chunks(MAX_CONCURRENT) {
@@ -183,7 +184,8 @@ impl ReconcilerState {
                 let (shared, limit) = (Arc::clone(&self), limit.clone());
                 reports.spawn(async move { shared.report(&limit).await });
             }
-            if !join_completed(reports).await.contains(&true) {
+            let has_answer = join_completed(reports).await.contains(&true);
+            if !has_answer && matches!(self.reporter.route, Route::Standalone(_)) {
                 return;
             }
         }
