@@ -283,6 +283,26 @@ fn alerts_use_existing_label_values() {
     assert!(compared > 8, "{compared}");
 }
 
+/// A counter has no series before its first event, and `increase` does not include the first value
+/// of a series. An alert without a duration reports single events.
+#[test]
+fn alerts_of_single_events_include_new_series() {
+    let (_, rules) = PAGE.split_once("```yaml\n").unwrap();
+    let (rules, _) = rules.split_once("```").unwrap();
+    let mut single = 0;
+    for alert in rules.split("- alert: ").skip(1) {
+        let has_duration = alert.lines().any(|line| line.trim_start().starts_with("for: "));
+        if alert.contains("increase(") && !has_duration {
+            single += 1;
+            assert!(
+                alert.contains(" unless ") && alert.contains(" offset "),
+                "{alert}"
+            );
+        }
+    }
+    assert!(single > 0);
+}
+
 #[test]
 fn documented_metrics_match_code_alerts_and_dashboard() {
     let code = metrics_of_the_code();
