@@ -427,6 +427,22 @@ fn reports_continue_in_another_runtime() {
 }
 
 #[test]
+fn reports_of_permits_continue_in_another_runtime() {
+    let (first, second) = (runtime(), runtime());
+    let fleet = Fleet::new(Limiter::redis(RedisServer::shared().url()));
+    let limits = fleet.process("shop", UsageReporting::Counts);
+    let export = Policy::concurrency("export").max(5).build().unwrap();
+    let _first = first.block_on(async { limits.acquire_concurrency(&export, "a").await.unwrap() });
+    second.block_on(async {
+        fleet.clock.advance(Duration::from_secs(121));
+        let _second = limits.acquire_concurrency(&export, "b").await.unwrap();
+        fleet.clock.advance(Duration::from_secs(59));
+        let allowed = async || -> u64 { fleet.cells().await.iter().map(|(_, cell)| cell.allowed).sum() };
+        until(async || (allowed().await == 2).then_some(())).await;
+    });
+}
+
+#[test]
 fn shutdown_reports_counts_of_another_runtime() {
     let (first, second) = (runtime(), runtime());
     let fleet = Fleet::new(Limiter::redis(RedisServer::shared().url()));

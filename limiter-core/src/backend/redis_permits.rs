@@ -82,6 +82,7 @@ impl RedisBackend {
         if request.on_store_failure() == OnStoreFailure::Local {
             self.replicas.keep_counting(self.clock.now());
         }
+        self.keep_reporting_usage();
         self.outage.decided(|| self.clock.now());
     }
 

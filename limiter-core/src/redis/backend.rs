@@ -235,10 +235,15 @@ impl RedisBackend {
                 self.replicas.keep_counting(now);
             }
         }
+        self.keep_reporting_usage();
+        self.outage.decided(|| self.clock.now());
+    }
+
+    /// Starts the reports of the usage, if it is reported and they make no progress.
+    pub(crate) fn keep_reporting_usage(&self) {
         if let Some(usage) = &self.usage {
             usage.keep_reporting();
         }
-        self.outage.decided(|| self.clock.now());
     }
 
     /// Decides a request to which Redis, which received it at `started`, has not replied.
