@@ -35,10 +35,10 @@ impl ToTokens for LimitedFn {
         if self.passes_args() {
             sig.inputs = func::renamed(&sig.inputs, &self.params);
             for param in self.params.iter().filter(|param| param.rename.is_some()) {
-                let (Some(pattern), ident) = (&param.pattern, &param.ident) else {
+                let (Some(pattern), ident, cfgs) = (&param.pattern, &param.ident, &param.cfgs) else {
                     continue;
                 };
-                rebind.extend(quote!(let #pattern = #ident;));
+                rebind.extend(quote!(#(#cfgs)* let #pattern = #ident;));
             }
         }
         let body = match &self.shape {
@@ -251,7 +251,7 @@ impl LimitedFn {
         let mut bindings = TokenStream::new();
         let whole = |param: &&Param| param.rename.is_none() || self.passes_args();
         for param in self.params.iter().filter(whole) {
-            let (Some(pattern), ident) = (&param.pattern, &param.ident) else {
+            let (Some(pattern), ident, cfgs) = (&param.pattern, &param.ident, &param.cfgs) else {
                 continue;
             };
             if func::bound_names(pattern)
@@ -259,14 +259,16 @@ impl LimitedFn {
                 .any(|name| self.by_reference.contains(name))
             {
                 let binding = by_reference(pattern, ident);
-                let names = func::bound_names(pattern);
-                bindings.extend(quote!(#binding #(let _ = &#names;)*));
+                bindings.extend(quote!(#(#cfgs)* #binding));
+                let names = func::bound_names(pattern).into_iter();
+                bindings.extend(names.map(|name| quote!(#(#cfgs)* let _ = &#name;)));
             }
         }
         for param in self.params.iter().filter(|param| !whole(param)) {
             let names = param.pattern.iter().flat_map(func::bound_names);
             let names = names.filter(|name| self.by_reference.contains(name));
-            bindings.extend(names.map(|name| quote!(let #name = &#name; let _ = #name;)));
+            let cfgs = &param.cfgs;
+            bindings.extend(names.map(|name| quote!(#(#cfgs)* let #name = &#name; #(#cfgs)* let _ = #name;)));
         }
         bindings
     }

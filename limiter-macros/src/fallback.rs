@@ -8,7 +8,7 @@
 //! `tests/snapshots/fallback_with_arguments.rs`.
 
 use proc_macro2::{Span, TokenStream};
-use quote::{quote, quote_spanned};
+use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Expr, ExprLit, Ident, Lit, Member, Receiver};
 
@@ -74,16 +74,17 @@ impl Fallback {
     pub(crate) fn call(&self, params: &[Param], rejection: &TokenStream) -> (TokenStream, TokenStream) {
         let span = self.span.resolved_at(Span::mixed_site());
         let mut before = TokenStream::new();
-        let mut arguments: Vec<Ident> = Vec::new();
+        let mut arguments: Vec<TokenStream> = Vec::new();
         for (index, param) in params.iter().filter(|_| self.pass_args).enumerate() {
-            let (value, ident) = (Ident::new(&format!("__limiter_value{index}"), span), &param.ident);
-            before.extend(quote!(let #value = #ident;));
-            arguments.push(value);
+            let value = Ident::new(&format!("__limiter_value{index}"), span);
+            let (ident, cfgs) = (&param.ident, &param.cfgs);
+            before.extend(quote!(#(#cfgs)* let #value = #ident;));
+            arguments.push(quote!(#(#cfgs)* #value));
         }
         if self.pass_rejection {
             let value = Ident::new("__limiter_rejection", span);
             before.extend(quote!(let #value = #rejection;));
-            arguments.push(value);
+            arguments.push(value.into_token_stream());
         }
         match &self.callee {
             Callee::Path(path) => {

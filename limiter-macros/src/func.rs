@@ -105,6 +105,8 @@ pub(crate) struct Param {
     pub(crate) pattern: Option<Pat>,
     /// The index of the input, if the signature does not name it `ident`.
     pub(crate) rename: Option<usize>,
+    /// The `#[cfg(…)]` of the argument, for all code that uses it.
+    pub(crate) cfgs: Vec<Attribute>,
 }
 
 impl Func {
@@ -171,6 +173,8 @@ impl Func {
         };
         let of = |(position, input): (usize, &FnArg)| {
             let FnArg::Typed(typed) = input else { return None };
+            let is_cfg = |attr: &&Attribute| attr.path().is_ident("cfg");
+            let cfgs = typed.attrs.iter().filter(is_cfg).cloned().collect();
             Some(match &*typed.pat {
                 Pat::Ident(name) if name.by_ref.is_none() && name.subpat.is_none() => {
                     let pattern = destructured_params.iter().find(|(ident, _)| *ident == name.ident);
@@ -178,12 +182,14 @@ impl Func {
                         ident: name.ident.clone(),
                         pattern: pattern.map(|(_, pat)| pat.clone()),
                         rename: None,
+                        cfgs,
                     }
                 }
                 pattern => Param {
                     ident: format_ident!("__limiter_arg{position}", span = Span::mixed_site()),
                     pattern: Some(pattern.clone()).filter(|pattern| !matches!(pattern, Pat::Wild(_))),
                     rename: Some(position),
+                    cfgs,
                 },
             })
         };

@@ -243,3 +243,44 @@ async fn fallbacks_are_generic() {
     })
     .await;
 }
+
+fn queue_copies(letter: Letter, (copies, _): (u32, u32)) -> Receipt {
+    Receipt::Why(format!("{} {copies}", letter.0))
+}
+
+/// Arguments that exist in some configurations only.
+#[window_limiter(limit = 1, window = "1m", key = "{copies}", fallback = queue_copies, pass_args)]
+async fn configured(
+    #[cfg(not(test))] missing: Missing,
+    letter: Letter,
+    #[cfg(not(test))] (left, right): (Missing, Missing),
+    #[cfg(test)] (copies, _): (u32, u32),
+) -> Receipt {
+    let _ = copies;
+    Receipt::Sent(letter)
+}
+
+impl Mailer {
+    fn configured_queue(&self, letter: Letter) -> Receipt {
+        let _ = self;
+        Receipt::Queued(letter)
+    }
+
+    #[window_limiter(name = "mailer.configured", limit = 1, window = "1m", fallback = self.configured_queue, pass_args)]
+    async fn configured(&self, #[cfg(test)] letter: Letter, #[cfg(not(test))] missing: Missing) -> Receipt {
+        Receipt::Sent(letter)
+    }
+}
+
+#[tokio::test]
+async fn arguments_of_other_configurations_are_not_passed() {
+    isolated(async {
+        assert_eq!(configured(letter(), (2, 0)).await, Receipt::Sent(letter()));
+        let queued = configured(letter(), (2, 0)).await;
+        assert_eq!(queued, Receipt::Why("dear 2".to_owned()));
+        let mailer = Mailer { inner: Inner };
+        assert_eq!(mailer.configured(letter()).await, Receipt::Sent(letter()));
+        assert_eq!(mailer.configured(letter()).await, Receipt::Queued(letter()));
+    })
+    .await;
+}
