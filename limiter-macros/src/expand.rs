@@ -57,7 +57,7 @@ impl ToTokens for LimitedFn {
                     ..
                 } = &**boxed;
                 let rest = self.counted(braced(block.stream(), mixed(block.span())));
-                let block = braced(quote!(#guard #rest), block.span());
+                let block = braced(quote!(#guard #rebind #rest), block.span());
                 braced(quote!(#before #pin(#head #block)), self.func.body.span())
             }
         };

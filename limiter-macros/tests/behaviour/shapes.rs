@@ -211,6 +211,8 @@ trait Mail {
 
     async fn nothing(&self);
 
+    async fn forward(&self, parts: &(u32, String), to: &str) -> String;
+
     #[window_limiter(name = "mail.provided", limit = 1, window = "1m")]
     async fn provided(&self) -> Receipt {
         Receipt::Sent
@@ -228,6 +230,10 @@ impl Smtp {
     fn on_limited(&mut self, text: &str) -> Receipt {
         self.queued += text.len();
         Receipt::Limited
+    }
+
+    fn on_forward(&self, parts: &(u32, String), to: &str) -> String {
+        format!("{}: not {}{}{to}", self.host, parts.0, parts.1)
     }
 
     fn drop_it(&self) {
@@ -248,6 +254,15 @@ impl Mail for Smtp {
         tokio::task::yield_now().await;
         drop(text.to_owned());
         Receipt::Sent
+    }
+
+    /// `#[async_trait]` leaves the pattern of a reference in the signature.
+    #[window_limiter(
+        name = "mail.forward", limit = 1, window = "1m", key = "{count}", fallback = self.on_forward, pass_args
+    )]
+    async fn forward(&self, (count, text): &(u32, String), to: &str) -> String {
+        tokio::task::yield_now().await;
+        format!("{count}{text}{to}")
     }
 
     #[window_limiter(name = "mail.nothing", limit = 1, window = "1m", fallback = self.drop_it)]
@@ -273,6 +288,9 @@ async fn methods_under_async_trait_are_limited() {
         assert_eq!(is_send(smtp.queue("a")).await, Receipt::Sent);
         assert_eq!(smtp.queue("abc").await, Receipt::Limited);
         assert_eq!(smtp.queued, 3);
+        let parts = (7, "text".to_owned());
+        assert_eq!(is_send(smtp.forward(&parts, "bob")).await, "7textbob");
+        assert_eq!(smtp.forward(&parts, "bob").await, "a: not 7textbob");
         smtp.nothing().await;
         smtp.nothing().await;
         assert_eq!(smtp.provided().await, Receipt::Sent);
