@@ -64,8 +64,9 @@ impl AsyncTraitBody {
             })
     }
 
-    /// Returns the parameters that the async block destructures first. `#[async_trait]` generates
-    /// `let State(app) = { let __arg1 = __arg1; __arg1 };`.
+    /// Returns the parameters that the async block destructures first. `#[async_trait]` generates `let
+    /// State(app) = { let __arg1 = __arg1; __arg1 };`. Other statements belong to the body: their
+    /// patterns may be refutable, and their names do not exist before the body runs.
     pub(crate) fn destructured_params(&self) -> Vec<(Ident, Pat)> {
         let statements = |input: ParseStream<'_>| syn::Block::parse_within(input);
         let Ok(statements) = statements.parse2(self.block.stream()) else {
@@ -82,8 +83,9 @@ impl AsyncTraitBody {
                 }
             }
             let Expr::Path(path) = value else { return None };
+            let param = path.path.get_ident()?;
             let pattern = Some(&local.pat).filter(|pattern| !matches!(pattern, Pat::Ident(_) | Pat::Type(_)));
-            Some((path.path.get_ident()?.clone(), pattern?.clone()))
+            (param.to_string().starts_with("__arg")).then_some((param.clone(), pattern?.clone()))
         };
         statements.iter().filter_map(pair).collect()
     }

@@ -544,6 +544,21 @@ fn unnamed(name: &str) -> Boxed<'_, Result<usize, Rejection>> {
     Box::pin(async move { Ok(name.len() * 100) })
 }
 
+/// Statements of the body that destructure an argument are no parameters of the function.
+#[window_limiter(limit = 1, window = "1m", key = user.unwrap_or("anonymous"))]
+fn boxed_with_statements<'a>(
+    user: Option<&'a str>,
+    pair: (u32, u32),
+) -> std::pin::Pin<Box<dyn Future<Output = Result<String, Rejection>> + Send + 'a>> {
+    Box::pin(async move {
+        let Some(user) = user else {
+            return Ok("anonymous".to_owned());
+        };
+        let (left, right) = pair;
+        Ok(format!("{user}{left}{right}"))
+    })
+}
+
 /// The key uses a value that is not `Send` while it is computed.
 #[window_limiter(limit = 1, window = "1m", key = std::rc::Rc::new(id))]
 async fn keyed_by_rc(id: u32) -> Result<u32, Rejection> {
@@ -555,6 +570,9 @@ async fn handwritten_boxed_future_is_limited() {
     isolated(async {
         assert_eq!(is_send(boxed_by_hand("ann")).await.unwrap(), 3);
         assert_eq!(boxed_by_hand("ann").await.unwrap(), 300);
+        assert_eq!(boxed_with_statements(Some("ann"), (1, 2)).await.unwrap(), "ann12");
+        assert!(boxed_with_statements(Some("ann"), (1, 2)).await.is_err());
+        assert_eq!(boxed_with_statements(None, (1, 2)).await.unwrap(), "anonymous");
         assert!(is_send(keyed_by_rc(1)).await.is_ok());
         assert!(keyed_by_rc(1).await.is_err());
     })
