@@ -25,7 +25,7 @@ use crate::func::{self, Func, GuardPosition, MARKER, Output, Param};
 use crate::literal::{Number, Period};
 use crate::model::{Algorithm, Limit, LimitedFn, Name};
 use borrow::by_reference;
-use guard_values::{buffers, convert, number, option, period, rate_of};
+use guard_values::{convert, number, option, period, rate_of};
 
 impl ToTokens for LimitedFn {
     fn to_tokens(&self, tokens: &mut TokenStream) {
@@ -111,21 +111,15 @@ impl LimitedFn {
             .iter()
             .enumerate()
             .map(|(index, limit)| self.entry(index, limit, private));
-        let buffers = self
-            .limits
-            .iter()
-            .enumerate()
-            .map(|(index, limit)| buffers(index, limit, private));
         let decide = match self.is_counted() || self.holds() {
             true => quote!(into_pending),
             false => quote!(try_enter),
         };
-        // One statement for the keys and the decision, since keys may borrow from its temporary
-        // values. The other values are computed before, so that their locks are released.
+        // One statement for the limiter and the decision, since the limiter may be borrowed from a
+        // temporary value. The other values are computed before, so that their locks are released.
         let made = quote! {
             #(#values)*
             #waits
-            #(#buffers)*
             let #made = #private::AnnotationGuard::new(&#reporter, #limiter, [#(#entries),*], #wait).#decide();
             #made
         };

@@ -25,28 +25,29 @@ use crate::units::{Amount, parse_duration};
             key of the contained value"
 )]
 pub trait ToKey {
-    /// Returns the key, without moving the value. A value that is no key is displayed in `buffer`.
-    fn to_key<'k>(&'k self, buffer: &'k mut KeyBuffer) -> Key<'k>;
+    /// Returns the key, without moving the value. The key is written to `buffer`, so that a lock
+    /// from which the value borrows can be released.
+    fn to_key<'k>(&self, buffer: &'k mut KeyBuffer) -> Key<'k>;
 }
 
 impl<T: Display + ?Sized> ToKey for T {
     #[inline]
-    fn to_key<'k>(&'k self, buffer: &'k mut KeyBuffer) -> Key<'k> {
+    fn to_key<'k>(&self, buffer: &'k mut KeyBuffer) -> Key<'k> {
         buffer.whole(self).key()
     }
 }
 
 impl ToKey for Key<'_> {
     #[inline]
-    fn to_key<'k>(&'k self, _: &'k mut KeyBuffer) -> Key<'k> {
-        Key::from(self)
+    fn to_key<'k>(&self, buffer: &'k mut KeyBuffer) -> Key<'k> {
+        buffer.copy_of(self)
     }
 }
 
 impl ToKey for &Key<'_> {
     #[inline]
-    fn to_key<'k>(&'k self, _: &'k mut KeyBuffer) -> Key<'k> {
-        Key::from(*self)
+    fn to_key<'k>(&self, buffer: &'k mut KeyBuffer) -> Key<'k> {
+        buffer.copy_of(self)
     }
 }
 

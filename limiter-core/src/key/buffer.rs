@@ -63,15 +63,34 @@ impl KeyBuffer {
         self
     }
 
+    /// Copies a whole key with its group into an empty buffer.
+    #[inline]
+    pub(crate) fn copy_of(&mut self, key: &Key<'_>) -> Key<'_> {
+        self.push_escaped_text(&key.text);
+        let group = key.group.as_deref();
+        self.push_escaped_text(group.unwrap_or_default());
+        let (text, copied) = self.text_so_far().split_at(key.text.len());
+        let text = Key::from_escaped_text(text);
+        match group {
+            None => text,
+            Some(_) => text.in_group(Key::from_escaped_text(copied)),
+        }
+    }
+
     /// Returns the key.
     #[must_use]
     #[inline]
     pub fn key(&self) -> Key<'_> {
-        Key::from_escaped_text(if self.heap.is_empty() {
+        Key::from_escaped_text(self.text_so_far())
+    }
+
+    #[inline]
+    fn text_so_far(&self) -> &str {
+        if self.heap.is_empty() {
             self.on_stack()
         } else {
             &self.heap
-        })
+        }
     }
 
     #[inline]
@@ -79,6 +98,19 @@ impl KeyBuffer {
         let bytes = self.stack.get(..self.len).unwrap_or_default();
         // Escaped text is ASCII.
         std::str::from_utf8(bytes).unwrap_or_default()
+    }
+
+    /// Appends escaped text.
+    #[inline]
+    fn push_escaped_text(&mut self, text: &str) {
+        let end = self.len + text.len();
+        match self.stack.get_mut(self.len..end) {
+            Some(place) if self.heap.is_empty() => {
+                place.copy_from_slice(text.as_bytes());
+                self.len = end;
+            }
+            _ => self.write_on_heap(text),
+        }
     }
 
     #[cold]
@@ -93,14 +125,7 @@ impl KeyBuffer {
 impl fmt::Write for KeyBuffer {
     #[inline]
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        let end = self.len + text.len();
-        match self.stack.get_mut(self.len..end) {
-            Some(place) if self.heap.is_empty() => {
-                place.copy_from_slice(text.as_bytes());
-                self.len = end;
-            }
-            _ => self.write_on_heap(text),
-        }
+        self.push_escaped_text(text);
         Ok(())
     }
 }
@@ -129,6 +154,21 @@ impl<W: fmt::Write> fmt::Write for Escape<'_, W> {
 #[cfg(test)]
 mod tests {
     use crate::key::buffer::*;
+
+    #[test]
+    fn copied_key_equals_original() {
+        let long = "ä:".repeat(CAPACITY);
+        for text in ["", "ann", "a%{|}~ \0", &long] {
+            for group in [None, Some(""), Some("g:h"), Some(&long)] {
+                let key = Key::from("user:").part(text);
+                let key = match group {
+                    None => key,
+                    Some(group) => key.in_group(group),
+                };
+                assert_eq!(KeyBuffer::new().copy_of(&key), key);
+            }
+        }
+    }
 
     #[test]
     fn buffered_key_equals_built_key() {

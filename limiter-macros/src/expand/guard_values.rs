@@ -11,7 +11,7 @@ use syn::spanned::Spanned;
 
 use super::mixed;
 use crate::literal::{Number, Period, RateText};
-use crate::model::{Key, Limit, Rate};
+use crate::model::{Key, Rate};
 use crate::template::{Piece, Template};
 
 pub(super) fn option(value: Option<TokenStream>) -> TokenStream {
@@ -72,25 +72,10 @@ pub(super) fn rate_of(rate: &Rate, private: &TokenStream) -> TokenStream {
     }
 }
 
-pub(super) fn key_buffer(index: usize) -> Ident {
-    format_ident!("__limiter_key_{index}", span = Span::mixed_site())
-}
-
-pub(super) fn group_buffer(index: usize) -> Ident {
-    format_ident!("__limiter_group_{index}", span = Span::mixed_site())
-}
-
-/// Returns the buffers of a limit's key and group.
-pub(super) fn buffers(index: usize, limit: &Limit, private: &TokenStream) -> TokenStream {
-    let key = limit.key.as_ref().map(|_| key_buffer(index));
-    let group = limit.group.as_ref().map(|_| group_buffer(index));
-    let buffers = key.into_iter().chain(group);
-    quote!(#(let mut #buffers = #private::KeyBuffer::new();)*)
-}
-
-/// Returns the key, which borrows from `buffer` or from the arguments.
-pub(super) fn key_of(key: &Key, buffer: &Ident, private: &TokenStream) -> TokenStream {
-    match key {
+/// Returns the statements that compute a key in the variable `value`. The key borrows from a buffer.
+pub(super) fn key_statements(key: &Key, value: &Ident, private: &TokenStream) -> TokenStream {
+    let buffer = format_ident!("{value}_buffer", span = Span::mixed_site());
+    let key = match key {
         Key::Computed(expr) => {
             let span = mixed(expr.span());
             quote_spanned!(span=> #private::ToKey::to_key(&(#expr), &mut #buffer))
@@ -102,5 +87,9 @@ pub(super) fn key_of(key: &Key, buffer: &Ident, private: &TokenStream) -> TokenS
             });
             quote!(#buffer #(#pieces)* .key())
         }
+    };
+    quote! {
+        let mut #buffer = #private::KeyBuffer::new();
+        let #value = #key;
     }
 }

@@ -1,20 +1,20 @@
 //! One attribute's limit, as the guard computes it for one call.
 //!
-//! The policy and the cost own their data. They are computed in statements before the keys, which
-//! borrow until the decision, so that a lock that one expression takes is released before the next
-//! one is evaluated. Tests: `numbers_release_their_locks_before_next_expression` in
+//! The policy and the cost own their data, and a key borrows from its buffer or from the arguments.
+//! Each is computed in a statement of its own, so that a lock that one expression takes is released
+//! before the next one is evaluated. Tests: `expressions_release_their_locks_before_next_one` in
 //! `tests/behaviour/keys.rs`, `snapshot_tests.rs`.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote};
 
-use super::guard_values::{group_buffer, key_buffer, key_of, number};
+use super::guard_values::{key_statements, number};
 use super::policy_static;
 use crate::literal::Number;
 use crate::model::{Algorithm, Limit, LimitedFn};
 
 impl LimitedFn {
-    /// Returns the statements that compute the policy and the cost, unless they are constant.
+    /// Returns the statements that compute the policy and the cost, unless they are constant, and the keys.
     pub(super) fn values(&self, index: usize, limit: &Limit, private: &TokenStream) -> TokenStream {
         let is_named = matches!(limit.algorithm, Algorithm::Named { .. });
         let policy = (!limit.constant && !is_named).then(|| {
@@ -25,17 +25,23 @@ impl LimitedFn {
             let (value, need) = (need_value(index), number(need, private));
             quote!(let #value = #need;)
         });
-        quote!(#policy #need)
+        let key = limit
+            .key
+            .as_ref()
+            .map(|key| key_statements(key, &key_value(index), private));
+        let group = limit.group.as_ref();
+        let group = group.map(|group| key_statements(group, &group_value(index), private));
+        quote!(#policy #need #key #group)
     }
 
     /// Returns the entry, which refers to these values.
     pub(super) fn entry(&self, index: usize, limit: &Limit, private: &TokenStream) -> TokenStream {
         let mut whose = match &limit.key {
-            Some(key) => key_of(key, &key_buffer(index), private),
+            Some(_) => key_value(index).into_token_stream(),
             None => quote!(#private::Key::global()),
         };
-        if let Some(group) = &limit.group {
-            let group = key_of(group, &group_buffer(index), private);
+        if limit.group.is_some() {
+            let group = group_value(index);
             whose = quote!(#whose.in_group(#group));
         }
         let need = limit.need.as_ref().map(|need| {
@@ -68,4 +74,12 @@ fn policy_value(index: usize) -> Ident {
 
 fn need_value(index: usize) -> Ident {
     format_ident!("__limiter_need_{index}", span = Span::mixed_site())
+}
+
+fn key_value(index: usize) -> Ident {
+    format_ident!("__limiter_key_{index}", span = Span::mixed_site())
+}
+
+fn group_value(index: usize) -> Ident {
+    format_ident!("__limiter_group_{index}", span = Span::mixed_site())
 }

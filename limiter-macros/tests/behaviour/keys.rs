@@ -4,9 +4,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use limiter_core::{Key, Rejection, token_limiter, window_limiter};
+use limiter_core::{Key, Limiter, Policy, Rejection, token_limiter, window_limiter};
 
-use crate::{is_send, isolated};
+use crate::{fresh, is_send, isolated};
 
 struct Claims {
     sub: String,
@@ -171,6 +171,7 @@ async fn arguments_are_evaluated_once() {
 
 struct Tier {
     name: String,
+    limits: Limiter,
     capacity: u32,
     rate: u32,
     period: Duration,
@@ -185,13 +186,15 @@ struct Tier {
     per = tier.try_lock().unwrap().period,
     need = tier.try_lock().unwrap().cost,
     key = tier.try_lock().unwrap().name,
-    group = "locked",
+    group = tier.try_lock().unwrap().name,
     when = tier.try_lock().unwrap().cost > 0,
-    wait = tier.try_lock().unwrap().period
+    wait = tier.try_lock().unwrap().period,
+    limiter = tier.try_lock().unwrap().limits
 )]
 #[window_limiter(
     name = "locked.daily",
-    group = "locked",
+    key = Key::from(&tier.try_lock().unwrap().name).in_group("other"),
+    group = Key::from(&tier.try_lock().unwrap().name),
     limit = tier.try_lock().unwrap().capacity,
     window = tier.try_lock().unwrap().period,
     need = tier.try_lock().unwrap().cost
@@ -202,16 +205,25 @@ async fn locked(tier: &Mutex<Tier>) -> Result<(), Rejection> {
 }
 
 #[tokio::test]
-async fn numbers_release_their_locks_before_next_expression() {
+async fn expressions_release_their_locks_before_next_one() {
     isolated(async {
+        let (limits, _clock) = fresh();
         let tier = Mutex::new(Tier {
             name: "ann".to_owned(),
+            limits: limits.clone(),
             capacity: 4,
             rate: 1,
             period: Duration::from_secs(60),
             cost: 2,
         });
         assert!(is_send(locked(&tier)).await.is_ok());
+        let burst = Policy::token_bucket("locked.burst")
+            .capacity(4)
+            .rate("1/m")
+            .build();
+        let key = Key::from("ann").in_group("ann");
+        let peek = limits.peek(burst.as_ref().unwrap(), key).await.unwrap();
+        assert_eq!(peek.remaining(), 2);
         tier.lock().unwrap().cost = 5;
         assert!(matches!(locked(&tier).await, Err(Rejection::NeverFits { .. })));
     })

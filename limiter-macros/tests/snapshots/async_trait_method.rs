@@ -54,14 +54,15 @@ where
             );
             let State(app) = &__arg1;
             let _ = &app;
-            let mut __limiter_key_0 = ::limiter_core::__private::KeyBuffer::new();
+            let mut __limiter_key_0_buffer = ::limiter_core::__private::KeyBuffer::new();
+            let __limiter_key_0 = __limiter_key_0_buffer.part(&app.id).key();
             let __limiter_made = ::limiter_core::__private::AnnotationGuard::new(
                     &__LIMITER_REPORTER,
                     ::core::option::Option::None,
                     [
                         ::limiter_core::__private::AnnotationEntry::fixed(
                             &__LIMITER_POLICY_0,
-                            __limiter_key_0.part(&app.id).key(),
+                            __limiter_key_0,
                         ),
                     ],
                     ::core::option::Option::None,

@@ -55,8 +55,13 @@ async fn send(
                 );
                 __limiter_converted
             };
-            let mut __limiter_key_0 = ::limiter_core::__private::KeyBuffer::new();
-            let mut __limiter_group_0 = ::limiter_core::__private::KeyBuffer::new();
+            let mut __limiter_key_0_buffer = ::limiter_core::__private::KeyBuffer::new();
+            let __limiter_key_0 = __limiter_key_0_buffer.part(&to.0).key();
+            let mut __limiter_group_0_buffer = ::limiter_core::__private::KeyBuffer::new();
+            let __limiter_group_0 = ::limiter_core::__private::ToKey::to_key(
+                &(tenant),
+                &mut __limiter_group_0_buffer,
+            );
             let __limiter_made = ::limiter_core::__private::AnnotationGuard::new(
                     &__LIMITER_REPORTER,
                     ::core::option::Option::Some(
@@ -65,15 +70,7 @@ async fn send(
                     [
                         ::limiter_core::__private::AnnotationEntry::built(
                                 __limiter_policy_0,
-                                __limiter_key_0
-                                    .part(&to.0)
-                                    .key()
-                                    .in_group(
-                                        ::limiter_core::__private::ToKey::to_key(
-                                            &(tenant),
-                                            &mut __limiter_group_0,
-                                        ),
-                                    ),
+                                __limiter_key_0.in_group(__limiter_group_0),
                             )
                             .need(__limiter_need_0),
                     ],

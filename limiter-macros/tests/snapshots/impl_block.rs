@@ -51,19 +51,21 @@ impl<T> Mail for Outbox<T> {
             static __LIMITER_REPORTER: ::limiter_core::__private::Reporter = ::limiter_core::__private::Reporter::new(
                 ::core::concat!(::core::module_path!(), "::", "Outbox::send"),
             );
-            let mut __limiter_key_0 = ::limiter_core::__private::KeyBuffer::new();
-            let mut __limiter_key_1 = ::limiter_core::__private::KeyBuffer::new();
+            let mut __limiter_key_0_buffer = ::limiter_core::__private::KeyBuffer::new();
+            let __limiter_key_0 = __limiter_key_0_buffer.part(&to).key();
+            let mut __limiter_key_1_buffer = ::limiter_core::__private::KeyBuffer::new();
+            let __limiter_key_1 = __limiter_key_1_buffer.part(&to).key();
             let __limiter_made = ::limiter_core::__private::AnnotationGuard::new(
                     &__LIMITER_REPORTER,
                     ::core::option::Option::None,
                     [
                         ::limiter_core::__private::AnnotationEntry::fixed(
                             &__LIMITER_POLICY_0,
-                            __limiter_key_0.part(&to).key(),
+                            __limiter_key_0,
                         ),
                         ::limiter_core::__private::AnnotationEntry::named(
                             "burst",
-                            __limiter_key_1.part(&to).key(),
+                            __limiter_key_1,
                         ),
                     ],
                     ::core::option::Option::None,

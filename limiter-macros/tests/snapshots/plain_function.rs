@@ -41,14 +41,15 @@ pub async fn search(user: &str) -> Result<u32, Error> {
         static __LIMITER_REPORTER: ::limiter_core::__private::Reporter = ::limiter_core::__private::Reporter::new(
             ::core::concat!(::core::module_path!(), "::", "search"),
         );
-        let mut __limiter_key_0 = ::limiter_core::__private::KeyBuffer::new();
+        let mut __limiter_key_0_buffer = ::limiter_core::__private::KeyBuffer::new();
+        let __limiter_key_0 = __limiter_key_0_buffer.text("user:").part(&user).key();
         let __limiter_made = ::limiter_core::__private::AnnotationGuard::new(
                 &__LIMITER_REPORTER,
                 ::core::option::Option::None,
                 [
                     ::limiter_core::__private::AnnotationEntry::fixed(
                         &__LIMITER_POLICY_0,
-                        __limiter_key_0.text("user:").part(&user).key(),
+                        __limiter_key_0,
                     ),
                 ],
                 ::core::option::Option::None,
