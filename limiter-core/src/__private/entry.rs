@@ -114,9 +114,10 @@ impl<'a> AnnotationEntry<'a> {
         Some((policy, *self.cost.as_ref().ok()?))
     }
 
-    /// Returns the cost, if the entry has a request.
+    /// Returns the cost, if the entry has a request. An invalid cost is not charged.
     pub(super) fn requested_cost(&self) -> Option<Amount> {
-        self.cost.clone().ok().filter(|_| self.has_request())
+        let cost = self.cost.as_ref().copied();
+        self.has_request().then(|| cost.unwrap_or(Amount::ZERO))
     }
 
     pub(super) fn policy(&self) -> Result<&Policy, Rejection> {
@@ -135,10 +136,11 @@ impl<'a> AnnotationEntry<'a> {
         .map_err(|error| error.clone().into())
     }
 
+    /// Returns the request. An invalid cost is a part of it, because the mode of the limiter and of
+    /// the policy determines whether the error rejects the call.
     pub(super) fn limit_request(&self) -> Result<LimitRequest<'_>, Rejection> {
-        let policy = self.policy()?;
-        let cost = self.cost.clone();
-        let cost = cost.map_err(|error| error.for_policy(policy.name()))?;
-        Ok(LimitRequest::new(policy, &self.key).cost(cost))
+        let mut request = LimitRequest::new(self.policy()?, &self.key);
+        request.set_cost(self.cost.clone());
+        Ok(request)
     }
 }

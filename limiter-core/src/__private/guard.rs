@@ -322,6 +322,12 @@ fn rejecting_entry<'b, 'a: 'b>(
     mut requested: impl Iterator<Item = (usize, &'b AnnotationEntry<'a>)> + Clone,
 ) -> usize {
     let first = requested.clone().next();
+    if let (Rejection::Config(_), Some((index, _))) = (
+        rejection,
+        requested.clone().find(|(_, entry)| entry.cost.is_err()),
+    ) {
+        return index;
+    }
     let by = match rejection {
         Rejection::NeverFits { policy, .. } => Some(policy.name()),
         Rejection::Forbidden { policy, .. } => Some(policy.as_str()),

@@ -1,7 +1,9 @@
 //! Several attributes on one function: one decision.
 
 use limiter_core::registry::PolicyRegistry;
-use limiter_core::{Enforcement, Limiter, ManualClock, Policy, Rejection, token_limiter, window_limiter};
+use limiter_core::{
+    Enforcement, Limiter, ManualClock, Policy, Rejection, concurrency_limiter, token_limiter, window_limiter,
+};
 
 use crate::{fresh, isolated};
 use std::time::Duration;
@@ -151,6 +153,53 @@ async fn shadow_mode_allows_every_call() {
         }
         limiter.set_enforcement(Enforcement::Enforce);
         assert_eq!(search("ann").await, "slow down");
+    })
+    .await;
+}
+
+fn invalid(rejection: Rejection) -> &'static str {
+    assert!(matches!(rejection, Rejection::Config(_)), "{rejection:?}");
+    "invalid"
+}
+
+#[token_limiter(name = "several.valid", capacity = 9, rate = 1, fallback = slow_down)]
+#[token_limiter(name = "several.cost", capacity = 9, rate = 1, need = cost, fallback = invalid, pass_rejection)]
+async fn costing(cost: f64) -> &'static str {
+    let _ = cost;
+    "done"
+}
+
+#[token_limiter(name = "several.settled", capacity = 9, rate = 1)]
+#[token_limiter(name = "several.unsettled", capacity = 9, rate = 1, need = cost, count_if = Result::is_err)]
+async fn counting(cost: f64) -> Result<(), Rejection> {
+    let _ = cost;
+    Ok(())
+}
+
+#[concurrency_limiter(name = "several.held", max = 9, need = cost)]
+async fn holding(cost: f64) -> Result<(), Rejection> {
+    let _ = cost;
+    Ok(())
+}
+
+/// As a check: the mode decides if an invalid cost rejects the call.
+#[tokio::test]
+async fn invalid_cost_rejects_enforced_calls_only() {
+    let (limiter, _clock) = fresh();
+    let policy = Policy::token_bucket("p").capacity(9).rate(1).build().unwrap();
+    limiter_core::annotations::with_limiter(limiter.clone(), async {
+        for mode in [Enforcement::Shadow, Enforcement::Off, Enforcement::Enforce] {
+            limiter.set_enforcement(mode);
+            let is_allowed = mode != Enforcement::Enforce;
+            for cost in [-1.0, f64::NAN, 0.000_1] {
+                let checked = limiter.check(&policy, "ann").cost(cost).await;
+                assert_eq!(checked.is_ok_and(|decision| decision.is_allowed()), is_allowed);
+                let expected = if is_allowed { "done" } else { "invalid" };
+                assert_eq!(costing(cost).await, expected, "{mode} {cost}");
+                assert_eq!(counting(cost).await.is_ok(), is_allowed, "{mode} {cost}");
+                assert_eq!(holding(cost).await.is_ok(), is_allowed, "{mode} {cost}");
+            }
+        }
     })
     .await;
 }
