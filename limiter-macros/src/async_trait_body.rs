@@ -8,8 +8,10 @@
 //!
 //! Tests: `tests/behaviour/shapes.rs`, and the snapshot of `tests/snapshots/async_trait_method.rs`.
 
-use proc_macro2::{Delimiter, Group, Ident, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
+use quote::quote;
 use syn::parse::{ParseStream, Parser};
+use syn::visit::Visit;
 use syn::{Expr, GenericArgument, Pat, PathArguments, ReturnType, Stmt, Type, TypeParamBound};
 
 /// The parts of such a body.
@@ -64,7 +66,21 @@ impl AsyncTraitBody {
             })
     }
 
-    /// Returns the parameters that the async block destructures first. `#[async_trait]` generates `let
+    /// Returns the first `return` before the async block. The guard is in that block, so a call that
+    /// returns another future is not limited.
+    pub(crate) fn early_return(&self) -> Option<Span> {
+        let statements = |input: ParseStream<'_>| syn::Block::parse_within(input);
+        let Self {
+            before, pin, head, ..
+        } = self;
+        let mut found = FindReturn(None);
+        for statement in &statements.parse2(quote!(#before #pin(#head {}))).ok()? {
+            found.visit_stmt(statement);
+        }
+        found.0
+    }
+
+    /// The parameters that the async block destructures first. `#[async_trait]` generates `let
     /// State(app) = { let __arg1 = __arg1; __arg1 };`. Other statements belong to the body: their
     /// patterns may be refutable, and their names do not exist before the body runs.
     pub(crate) fn destructured_params(&self) -> Vec<(Ident, Pat)> {
@@ -89,6 +105,21 @@ impl AsyncTraitBody {
         };
         statements.iter().filter_map(pair).collect()
     }
+}
+
+/// The first `return` of the function itself.
+struct FindReturn(Option<Span>);
+
+impl<'ast> Visit<'ast> for FindReturn {
+    fn visit_expr_return(&mut self, found: &'ast syn::ExprReturn) {
+        self.0.get_or_insert(found.return_token.span);
+    }
+
+    fn visit_expr_async(&mut self, _: &'ast syn::ExprAsync) {}
+
+    fn visit_expr_closure(&mut self, _: &'ast syn::ExprClosure) {}
+
+    fn visit_item(&mut self, _: &'ast syn::Item) {}
 }
 
 /// `T` of `Pin<Box<dyn Future<Output = T> + …>>`.

@@ -146,6 +146,15 @@ impl Func {
                  attribute takes the `async` away, such as `#[tokio::main]`, put this one above it",
             );
         }
+        if let Some(GuardPosition::AsyncTraitBody(boxed)) = &shape {
+            if let Some(early_return) = boxed.early_return() {
+                diagnostics.at(
+                    early_return,
+                    "a call that returns before `Box::pin(async move { … })` would not be limited: return inside the \
+                     async block",
+                );
+            }
+        }
         shape.filter(|_| before == diagnostics.count())
     }
 
