@@ -176,14 +176,20 @@ impl RateLimiter {
         self.client.limits.refund(&policy, &key).cost(permits).await
     }
 
-    /// Returns the number of permits that are available now. Writes nothing.
+    /// Returns the number of permits that are available now: the whole rate if calls are allowed
+    /// without a decision, for example while limits are [off](limiter_core::Enforcement::Off).
+    /// Writes nothing.
     ///
     /// # Errors
     ///
     /// See [above](Self#errors), and [`Limiter::peek`](limiter_core::Limiter::peek).
     pub async fn available_permits(&self) -> Result<u64, Rejection> {
         let (policy, key) = self.policy(1).await?;
-        Ok(self.client.limits.peek(&policy, &key).await?.remaining())
+        let decision = self.client.limits.peek(&policy, &key).await?;
+        Ok(match decision.limits() {
+            [] if decision.is_allowed() => policy.quota().whole(),
+            _ => decision.remaining(),
+        })
     }
 
     /// Returns the configuration, or `None` if there is none.

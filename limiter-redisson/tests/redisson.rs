@@ -198,6 +198,7 @@ on_every_store! {
     permits::wait_is_exact_for_all_permits
     permits::waiter_is_served_when_permits_are_available
     permits::available_permits_are_rate_minus_recent_usage
+    permits::all_permits_are_available_without_enforcement
     permits::impossible_cost_is_rejected_at_once
     lifetime::deletion_removes_configuration_and_usage
     lifetime::usage_from_before_reset_does_not_return

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use limiter_core::Rejection;
+use limiter_core::{Enforcement, Rejection};
 use limiter_redisson::RateType;
 use tokio::time::timeout;
 
@@ -107,6 +107,16 @@ pub(crate) async fn available_permits_are_rate_minus_recent_usage(world: World) 
             }
         }
     }
+}
+
+pub(crate) async fn all_permits_are_available_without_enforcement(world: World) {
+    let limits = (world.make)();
+    let limiter = crate::configured(&limits, RateType::Overall, 5, "1h").await;
+    assert!(limiter.try_acquire(5).await.unwrap());
+    assert_eq!(limiter.available_permits().await.unwrap(), 0);
+    limits.set_enforcement(Enforcement::Off);
+    assert!(limiter.try_acquire(5).await.unwrap());
+    assert_eq!(limiter.available_permits().await.unwrap(), 5);
 }
 
 pub(crate) async fn impossible_cost_is_rejected_at_once(world: World) {
