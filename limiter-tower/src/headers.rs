@@ -18,10 +18,10 @@ mod header_buffer;
 mod request_cost;
 mod unsettled;
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::header::{Entry, RETRY_AFTER};
+use http::header::{DATE, Entry, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use limiter_core::__private::{is_in_shadow, whole_seconds};
 use limiter_core::{Decision, Enforcement, LimitOutcome};
@@ -216,12 +216,10 @@ impl RateLimitFields {
     /// did not know this limit.
     #[cold]
     fn extend_retry_after(&self, headers: &mut HeaderMap) {
-        let after = headers.get_mut(RETRY_AFTER);
-        let parsed = after.and_then(|after| Some((after.to_str().ok()?.parse().ok()?, after)));
-        if let Some((seconds, after)) = parsed {
-            if self.full_for > seconds {
-                *after = self.full_for.into();
-            }
+        let full_for = Duration::from_secs(self.full_for);
+        if stated_retry_after(headers).is_some_and(|stated| stated < full_for) {
+            // A header map that is full accepts another value of an existing header.
+            drop(headers.try_insert(RETRY_AFTER, self.full_for.into()));
         }
     }
 
@@ -263,6 +261,20 @@ impl RateLimitFields {
         // The buffer contains printable ASCII only, and the offsets are within it.
         HeaderValue::from_maybe_shared(self.values.slice(range)).ok()
     }
+}
+
+/// Returns the time until a `Retry-After`: seconds, or a date, relative to the `Date` of the
+/// response if it has one (RFC 9110, 10.2.3).
+fn stated_retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = |name| headers.get(name)?.to_str().ok();
+    let date = |text| httpdate::parse_http_date(text).ok();
+    let stated = text(RETRY_AFTER)?;
+    if let Ok(seconds) = stated.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let (end, now) = (date(stated)?, text(DATE).and_then(date));
+    let until = end.duration_since(now.unwrap_or_else(SystemTime::now));
+    Some(until.unwrap_or_default())
 }
 
 /// Returns the limits to show: enforced limits, except denials that shadow mode ignored.

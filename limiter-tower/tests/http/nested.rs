@@ -1,6 +1,6 @@
 //! Headers of nested layers, in the drafts that show one limit only.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::Response;
 use limiter_core::Policy;
@@ -128,4 +128,41 @@ async fn policies_in_another_form_are_not_changed() {
     let response = layer.layer(inner).oneshot(request("ann")).await.unwrap();
     let shown = ["ratelimit", "ratelimit-policy"].map(|name| &response.headers()[name]);
     assert_eq!(shown, ["limit=5, remaining=4, reset=60", r#""inner";q=9;w=60"#]);
+}
+
+/// A `Retry-After` can be a date, relative to the `Date` of the response or to the current time.
+#[tokio::test]
+async fn date_before_end_of_exhausted_limit_is_extended() {
+    const START: u64 = 1_750_000_000;
+    let at = |seconds| httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(seconds));
+    let from_now = |seconds| httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(seconds));
+    for (retry_after, date, is_extended) in [
+        (at(START + 5), Some(at(START)), true),
+        (at(START + 59), Some(at(START)), true),
+        (at(START + 60), Some(at(START)), false),
+        (at(START - 1), Some(at(START)), true),
+        (from_now(5), None, true),
+        (from_now(3_600), None, false),
+        ("5".to_owned(), None, true),
+        ("60".to_owned(), None, false),
+        ("soon".to_owned(), None, false),
+    ] {
+        let (limits, _clock) = limiter();
+        let policy = Policy::sliding_window("requests").limit(1).window("1m");
+        let layer = RateLimitLayer::new(&limits, policy.build().unwrap()).key(key::header("x-api-key"));
+        let inner = service_fn(async |_: http::Request<String>| {
+            let response = Response::builder()
+                .status(503)
+                .header("retry-after", &retry_after);
+            let response = match &date {
+                Some(date) => response.header("date", date),
+                None => response,
+            };
+            response.body(String::new())
+        });
+        let response = layer.layer(inner).oneshot(request("ann")).await.unwrap();
+        let expected = if is_extended { "60" } else { &retry_after };
+        let found = response.headers().get_all("retry-after");
+        assert_eq!(found.iter().collect::<Vec<_>>(), [expected], "{date:?}");
+    }
 }
