@@ -36,7 +36,7 @@ pub use crate::__private::layer::{
     conflicting_layer_policy, is_concurrency, names_missing_policy, register_layer_policy, verify_key_lists,
     warn_of_unmatchable_entries,
 };
-pub use crate::__private::peer::{bounded, give_back, now, sleep_as_waiter, unlimited};
+pub use crate::__private::peer::{bounded, calendar, give_back, now, sleep_as_waiter, unlimited};
 pub use crate::__private::policies::{
     BuiltPolicy, PolicyOptions, counter_window, fixed_window, funnel, paced_funnel, rate_per, sliding_window,
     token_bucket, window_without_kind,

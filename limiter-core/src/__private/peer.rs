@@ -14,6 +14,13 @@ pub fn now(limiter: &Limiter) -> Timestamp {
     limiter.now()
 }
 
+/// Returns the current time of the calendar, with which times of other machines are compared: the
+/// clock of a limiter neither follows a step of the system clock nor a suspend.
+#[must_use]
+pub fn calendar(limiter: &Limiter) -> Timestamp {
+    limiter.inner.clock.calendar()
+}
+
 /// Returns the decision for a call without limits.
 pub fn unlimited(limiter: &Limiter) -> Decision {
     Decision::without_query(Origin::Off, limiter.now())
@@ -54,4 +61,23 @@ pub async fn give_back(
     Reservation::from_requests(limiter, [request], charged)
         .cancel()
         .await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crate::__private::peer::*;
+    use crate::support::clock::ManualClock;
+
+    #[test]
+    fn calendar_follows_steps_of_the_system_clock() {
+        let clock = ManualClock::new();
+        let limiter = Limiter::in_process().clock(&clock).build();
+        clock.set_calendar_ahead(3_600_000_000);
+        assert_eq!(
+            calendar(&limiter),
+            now(&limiter).after(Duration::from_secs(3_600))
+        );
+    }
 }

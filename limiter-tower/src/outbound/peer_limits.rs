@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use http::Response;
 use limiter_core::__private::{
-    Reporter, ResolvedPolicies, admit_waiting, give_back, named, never_waits, now, sleep_as_waiter,
+    Reporter, ResolvedPolicies, admit_waiting, calendar, give_back, named, never_waits, now, sleep_as_waiter,
     try_decide,
 };
 use limiter_core::future::Check;
@@ -265,7 +265,7 @@ impl PeerLimits {
         if self.longest_pause.is_zero() {
             return;
         }
-        let own_time = || now(&self.limiter).into();
+        let own_time = || calendar(&self.limiter).into();
         let Some(requested) = peer_quota::pause(response.status(), response.headers(), &own_time) else {
             return;
         };
