@@ -18,7 +18,7 @@ use crate::check::without_waiting::Passage;
 use crate::decision::{Allowed, Decision, Rejection};
 use crate::error::{ConfigError, StoreError};
 use crate::limiter::Limiter;
-use crate::policy::OnDenial;
+use crate::policy::{Enforcement, OnDenial};
 use crate::request::LimitRequest;
 use crate::support::one_or_many::OneOrMany;
 
@@ -201,7 +201,7 @@ fn try_decide(limiter: &Limiter, entries: &mut [AnnotationEntry<'_>]) -> Poll<Re
 
 #[inline(never)]
 fn try_decide_check(limiter: &Limiter, entries: &[AnnotationEntry<'_>]) -> Poll<Result<(), RejectedEntry>> {
-    let requests = requests(entries)?;
+    let requests = requests(limiter, entries)?;
     if requests.is_empty() {
         return Poll::Ready(Ok(()));
     }
@@ -224,7 +224,7 @@ async fn decide(
     entries: &mut [AnnotationEntry<'_>],
     wait: Option<Result<Duration, ConfigError>>,
 ) -> Result<(), RejectedEntry> {
-    let wait = wait.transpose().map_err(by_first)?;
+    let wait = valid_wait(limiter, wait)?;
     resolve(limiter, entries)?;
     let allowed = decide_resolved(limiter, entries, wait, after_try).await?;
     drop(allowed);
@@ -255,16 +255,44 @@ pub(super) fn resolve(limiter: &Limiter, entries: &mut [AnnotationEntry<'_>]) ->
     Ok(())
 }
 
-/// Returns the requests of the entries that have one.
-fn requests<'b>(entries: &'b [AnnotationEntry<'_>]) -> Result<OneOrMany<LimitRequest<'b>>, RejectedEntry> {
+/// Returns whether a misconfiguration rejects a call. In shadow mode and with limits that are off,
+/// every call is allowed.
+pub(super) fn is_enforced(limiter: &Limiter) -> bool {
+    limiter.enforcement() == Enforcement::Enforce
+}
+
+/// Returns the `wait` of a call. An invalid one is ignored if limits are not enforced.
+pub(super) fn valid_wait(
+    limiter: &Limiter,
+    wait: Option<Result<Duration, ConfigError>>,
+) -> Result<Option<Duration>, RejectedEntry> {
+    match wait.transpose() {
+        Err(_) if !is_enforced(limiter) => Ok(None),
+        wait => wait.map_err(by_first),
+    }
+}
+
+/// Returns the requests of the entries that have one. None is returned if a policy is invalid and
+/// limits are not enforced.
+fn requests<'b>(
+    limiter: &Limiter,
+    entries: &'b [AnnotationEntry<'_>],
+) -> Result<OneOrMany<LimitRequest<'b>>, RejectedEntry> {
     let request_of = |(index, entry): (usize, &'b AnnotationEntry<'_>)| {
         let request = entry.limit_request();
         request.map_err(|rejection| RejectedEntry { index, rejection })
     };
-    Ok(match entries {
-        [entry] if entry.has_request() => OneOrMany::One(request_of((0, entry))?),
-        _ => OneOrMany::Several(requested(entries).map(request_of).collect::<Result<_, _>>()?),
-    })
+    let requests = match entries {
+        [entry] if entry.has_request() => request_of((0, entry)).map(OneOrMany::One),
+        _ => requested(entries)
+            .map(request_of)
+            .collect::<Result<_, _>>()
+            .map(OneOrMany::Several),
+    };
+    match requests {
+        Err(_) if !is_enforced(limiter) => Ok(OneOrMany::default()),
+        requests => requests,
+    }
 }
 
 /// Returns the entries that have a request, with their indices.
@@ -285,7 +313,7 @@ pub(super) async fn decide_resolved(
     wait: Option<Duration>,
     prepare: fn(Check<'_>) -> Check<'_>,
 ) -> Result<Option<Allowed>, RejectedEntry> {
-    let requests = requests(entries)?;
+    let requests = requests(limiter, entries)?;
     if requests.is_empty() {
         return Ok(None);
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::__private::entry::EntryPolicy;
-use crate::__private::guard::{by_first, decide_resolved, resolve};
+use crate::__private::guard::{by_first, decide_resolved, is_enforced, resolve, valid_wait};
 use crate::__private::{Amount, AnnotationEntry, BuiltPolicy, PendingCall, PolicyOptions, RejectedEntry};
 use crate::concurrency::{AcquireConcurrency, ConcurrencyPermit};
 use crate::decision::Allowed;
@@ -71,7 +71,7 @@ async fn hold_with(
     entries: &mut [AnnotationEntry<'_>],
     wait: Option<Result<Duration, ConfigError>>,
 ) -> Result<(HeldPermits, Option<Allowed>), RejectedEntry> {
-    let wait = wait.transpose().map_err(by_first)?;
+    let wait = valid_wait(limiter, wait)?;
     resolve(limiter, entries)?;
     let started = limiter.now();
     let left = || wait.map(|timeout: Duration| timeout.saturating_sub(limiter.now().since(started)));
@@ -79,7 +79,13 @@ async fn hold_with(
     let mut permits = HeldPermits::default();
     for (index, entry) in entries.iter_mut().enumerate() {
         let refused = |rejection| RejectedEntry { index, rejection };
-        if entry.has_request() && entry.policy().map_err(refused)?.is_concurrency() {
+        let is_held = match entry.policy() {
+            _ if !entry.has_request() => false,
+            Ok(policy) => policy.is_concurrency(),
+            Err(_) if !is_enforced(limiter) => false,
+            Err(rejection) => return Err(refused(rejection)),
+        };
+        if is_held {
             let request = entry.limit_request().map_err(refused)?;
             // The timeout of the attributes applies to all limits together, and takes precedence
             // over that of a policy.

@@ -182,6 +182,43 @@ async fn holding(cost: f64) -> Result<(), Rejection> {
     Ok(())
 }
 
+#[token_limiter(name = "several.sized", capacity = capacity, rate = 1, wait = wait)]
+#[concurrency_limiter(name = "several.slots", max = capacity)]
+async fn sized(capacity: u32, wait: &str) -> Result<(), Rejection> {
+    let _ = (capacity, wait);
+    Ok(())
+}
+
+#[token_limiter(name = "several.bucket", capacity = capacity, rate = 1)]
+async fn bucket(capacity: u32) -> Result<(), Rejection> {
+    let _ = capacity;
+    Ok(())
+}
+
+#[token_limiter(name = "several.waiting", capacity = capacity, rate = 1, wait = wait)]
+async fn waiting(capacity: u32, wait: &str) -> Result<(), Rejection> {
+    let _ = (capacity, wait);
+    Ok(())
+}
+
+#[tokio::test]
+async fn invalid_policy_rejects_enforced_calls_only() {
+    let (limiter, _clock) = fresh();
+    limiter_core::annotations::with_limiter(limiter.clone(), async {
+        for mode in [Enforcement::Shadow, Enforcement::Off, Enforcement::Enforce] {
+            limiter.set_enforcement(mode);
+            let is_allowed = mode != Enforcement::Enforce;
+            assert_eq!(bucket(0).await.is_ok(), is_allowed, "{mode}");
+            for (capacity, wait) in [(0, "1s"), (1, "soon"), (0, "soon")] {
+                let found = [sized(capacity, wait).await, waiting(capacity, wait).await];
+                let found = found.map(|call| call.is_ok());
+                assert_eq!(found, [is_allowed; 2], "{mode} {capacity} {wait}");
+            }
+        }
+    })
+    .await;
+}
+
 /// As a check: the mode decides if an invalid cost rejects the call.
 #[tokio::test]
 async fn invalid_cost_rejects_enforced_calls_only() {
