@@ -134,6 +134,18 @@ impl Piece {
     }
 }
 
+/// The first placeholder of an argument in a text that is no format string.
+pub(crate) fn placeholder_in<'t>(text: &'t str, names: &Names) -> Option<&'t str> {
+    let insides = text
+        .split('{')
+        .skip(1)
+        .filter_map(|rest| Some(rest.split_once('}')?.0));
+    insides.into_iter().find(|inside| {
+        let root = inside.split('.').next().unwrap_or_default().trim();
+        names.names.iter().any(|name| name.unraw() == root)
+    })
+}
+
 /// Parses the text between the braces.
 fn place(inside: &str, span: Span, names: &Names) -> Result<Piece, String> {
     let mut parts = inside.trim().split('.').map(str::trim);
@@ -257,6 +269,27 @@ mod tests {
         assert_eq!(pieces("{type}{to.type}"), ["part r#type", "part to.r#type"]);
         assert_eq!(pieces("{ to }"), ["part to"]);
         assert_eq!(pieces(""), Vec::<String>::new());
+    }
+
+    #[test]
+    fn placeholders_are_found_in_other_text() {
+        let names = Names {
+            names: vec![
+                Ident::new("user", Span::call_site()),
+                Ident::new_raw("type", Span::call_site()),
+            ],
+        };
+        for (text, expected) in [
+            ("u:{user}", Some("user")),
+            ("{x}{ user.id }", Some(" user.id ")),
+            ("{type}", Some("type")),
+            ("{users}", None),
+            ("user}", None),
+            ("{user", None),
+            ("", None),
+        ] {
+            assert_eq!(placeholder_in(text, &names), expected, "{text}");
+        }
     }
 
     #[test]

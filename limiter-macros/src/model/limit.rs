@@ -8,11 +8,12 @@
 //! `policy`, because the attribute does not see its type. Tests: `tests/ui/fail`
 //! (`method_without_name.rs`, `need_*.rs`, `policy_and_name.rs`), `tests/behaviour/named.rs`.
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Span, TokenStream};
 use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{Expr, LitStr, Path, PathSegment};
+use syn::visit::Visit;
+use syn::{Expr, LitStr, Macro, Path, PathSegment};
 
 use super::numbers::algorithm;
 use super::settings::{deadline, lease, on_store_failure};
@@ -24,7 +25,7 @@ use crate::diagnostics::Diagnostics;
 use crate::fallback::Fallback;
 use crate::func::Func;
 use crate::literal::{self, Number};
-use crate::template::{Names, Template};
+use crate::template::{Names, Template, placeholder_in};
 
 const MAX_NAME_BYTES: usize = 256;
 /// The names that an attribute can refer to.
@@ -58,7 +59,7 @@ impl Scope<'_> {
             .and_then(|expr| self.key(expr, diagnostics));
         let is_named = args.place(ArgumentName::Policy).is_some();
         let (name, shared) = match is_named {
-            true => (named(args, diagnostics), true),
+            true => (named(args, &self.names, diagnostics), true),
             false => self.name(args, group.as_ref(), of_block, diagnostics),
         };
         let read_need = match args.kind {
@@ -160,7 +161,17 @@ impl Scope<'_> {
 
     fn key(&self, expr: Expr, diagnostics: &mut Diagnostics) -> Option<Key> {
         match literal::text(&expr) {
-            None => Some(Key::Computed(expr)),
+            None => match unreplaced(&expr, &self.names) {
+                None => Some(Key::Computed(expr)),
+                Some((span, inside)) => {
+                    let message = format!(
+                        "`{{{inside}}}` is not replaced in an expression: write the string alone, such as `key = \"{{{inside}}}\"`, \
+                         or add the value with `Key::part`"
+                    );
+                    diagnostics.at(span, message);
+                    None
+                }
+            },
             Some(_) if self.no_args => None,
             Some(text) => Template::parse(text, &self.names, diagnostics).map(Key::Template),
         }
@@ -250,7 +261,7 @@ impl Limit {
 }
 
 /// The name of a registry's policy. Arguments that the policy defines are rejected.
-fn named(args: &mut Args, diagnostics: &mut Diagnostics) -> Option<Name> {
+fn named(args: &mut Args, names: &Names, diagnostics: &mut Diagnostics) -> Option<Name> {
     for (word, place) in args
         .words()
         .filter(|(word, _)| !ALLOWED_WITH_POLICY.contains(word))
@@ -276,7 +287,45 @@ fn named(args: &mut Args, diagnostics: &mut Diagnostics) -> Option<Name> {
         diagnostics.at(expr.span(), format!("a name has 1 to {MAX_NAME_BYTES} bytes"));
         return None;
     }
+    if let Some(inside) = placeholder_in(&text, names) {
+        let message = format!(
+            "the name of a policy is the same for all calls, and `{{{inside}}}` is not replaced: put values that differ \
+             between calls into `key`"
+        );
+        diagnostics.at(expr.span(), message);
+        return None;
+    }
     Some(Name::Given(text))
+}
+
+/// The first placeholder of an argument in a string inside an expression, where it is plain text:
+/// all calls would share one key. `format!` and other macros replace it themselves.
+fn unreplaced(expr: &Expr, names: &Names) -> Option<(Span, String)> {
+    struct Strings<'n> {
+        names: &'n Names,
+        found: Option<(Span, String)>,
+    }
+    impl Strings<'_> {
+        fn search(&mut self, text: &str, span: Span) {
+            if let (None, Some(inside)) = (&self.found, placeholder_in(text, self.names)) {
+                self.found = Some((span, inside.to_owned()));
+            }
+        }
+    }
+    impl<'ast> Visit<'ast> for Strings<'_> {
+        fn visit_lit_str(&mut self, text: &'ast LitStr) {
+            self.search(&text.value(), text.span());
+        }
+
+        fn visit_macro(&mut self, call: &'ast Macro) {
+            if call.path.is_ident("concat") {
+                self.search(&call.tokens.to_string(), call.path.span());
+            }
+        }
+    }
+    let mut strings = Strings { names, found: None };
+    strings.visit_expr(expr);
+    strings.found
 }
 
 /// The predicate, if it can be a function from the result to a `bool`; the compiler checks its
