@@ -9,11 +9,17 @@
 mod support;
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use limiter_core::Limiter;
+use limiter_server::gateway::readiness::Readiness;
+use limiter_server::gateway::{Gateway, resp};
+use limiter_server::listener::Listener;
+use limiter_server::settings::Settings;
 use limiter_testing::tls::Authority;
 use prost::Message as _;
 use rustls::pki_types::pem::PemObject as _;
@@ -24,6 +30,9 @@ use support::descriptors::{DescriptorExt as _, descriptor_of, request};
 use support::resp::encode;
 use support::rls::frame;
 use support::server::{Directory, Server, run, wait_until};
+use tokio::net::TcpSocket;
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
 
 const POLICIES: &str = "policy.search = { algorithm = 'sliding_window', limit = 100, window = '1h' }\n";
 const BODY: &str = r#"{"policy":"search","key":"ann"}"#;
@@ -171,9 +180,9 @@ fn certificate_identifies_a_client_of_grpc() {
     assert!(foreign.starts_with("no status: "), "{foreign}");
 }
 
-/// The replies to commands of a Redis client with a certificate, or the error.
-fn run_commands(server: &Server, identity: Option<&str>, commands: &[&[&str]]) -> std::io::Result<String> {
-    let file = |name: &str| server.directory().path().join(name);
+/// A client of a directory with the files of its authority and of its identity.
+fn client(directory: &Path, identity: Option<&str>) -> ClientConnection {
+    let file = |name: &str| directory.join(name);
     let mut roots = RootCertStore::empty();
     roots
         .add(CertificateDer::from_pem_file(file("ca.pem")).unwrap())
@@ -191,7 +200,12 @@ fn run_commands(server: &Server, identity: Option<&str>, commands: &[&[&str]]) -
         }
     };
     let localhost = ServerName::try_from("localhost").unwrap();
-    let connection = ClientConnection::new(Arc::new(config), localhost).unwrap();
+    ClientConnection::new(Arc::new(config), localhost).unwrap()
+}
+
+/// The replies to commands of a Redis client with a certificate, or the error.
+fn run_commands(server: &Server, identity: Option<&str>, commands: &[&[&str]]) -> std::io::Result<String> {
+    let connection = client(server.directory().path(), identity);
     let stream = TcpStream::connect(server.resp())?;
     stream.set_read_timeout(Some(Duration::from_secs(20)))?;
     let mut stream = StreamOwned::new(connection, stream);
@@ -230,6 +244,57 @@ fn certificate_identifies_a_redis_client() {
     }
     let foreign = run_commands(&server, Some("foreign"), &[check]);
     assert!(foreign.is_err(), "{foreign:?}");
+}
+
+/// The largest buffer of a socket of the next test.
+const SMALL: u32 = 4_096;
+
+/// Serves Redis clients by sockets with small buffers.
+async fn serve_with_small_buffers(settings: &Settings, end: watch::Receiver<bool>) -> SocketAddr {
+    let socket = TcpSocket::new_v4().unwrap();
+    // Accepted sockets inherit the size.
+    socket.set_send_buffer_size(SMALL).unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = socket.listen(8).unwrap().into_std().unwrap();
+    let address = listener.local_addr().unwrap();
+    let (limits, tls) = (&settings.limits, settings.tls.as_ref());
+    let listener = Listener::from_std("resp", listener, limits, tls).unwrap();
+    let gateway = Gateway::new(Limiter::in_process().build(), settings, Readiness::new(true));
+    tokio::spawn(resp::serve(gateway, listener, end));
+    address
+}
+
+/// TLS accepts a reply at once, and sends the part that fits into the socket.
+#[test]
+fn reply_above_the_buffer_of_the_socket_arrives_completely() {
+    let directory = Directory::new();
+    let authority = Authority::new();
+    let identity = authority.server(&["localhost"]);
+    directory.write("ca.pem", authority.certificate());
+    let [certificate, key] = [
+        ("server.pem", &identity.certificate),
+        ("server.key", &identity.key),
+    ]
+    .map(|(name, text)| directory.write(name, text).display().to_string());
+    let text = format!("policies = 'p.toml'\n[tls]\ncert_file = '{certificate}'\nkey_file = '{key}'\n");
+    let settings = Settings::of_file(&directory.write("limiter-server.toml", &text)).unwrap();
+    let runtime = Runtime::new().unwrap();
+    let (_end, ended) = watch::channel(false);
+    let stream = runtime.block_on(async {
+        let address = serve_with_small_buffers(&settings, ended).await;
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(SMALL).unwrap();
+        socket.connect(address).await.unwrap().into_std().unwrap()
+    });
+    stream.set_nonblocking(false).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut stream = StreamOwned::new(client(directory.path(), None), stream);
+    let message = "x".repeat(60_000);
+    stream.write_all(&encode(&["ECHO", &message])).unwrap();
+    let expected = format!("${}\r\n{message}\r\n", message.len());
+    let mut reply = vec![0; expected.len()];
+    stream.read_exact(&mut reply).expect("the whole reply");
+    assert!(reply == expected.as_bytes());
 }
 
 #[test]

@@ -103,26 +103,42 @@ impl Connection {
         loop {
             let (replies, closes) = self.run_received().await;
             if !replies.is_empty() {
-                let written = timeout(self.transfer_timeout, self.stream.write_all(&replies)).await;
-                written.map_err(|_| io::ErrorKind::TimedOut)??;
+                self.write(&replies).await?;
                 // Further commands can be in the buffer.
                 if !closes {
                     continue;
                 }
             }
             if closes {
-                return self.stream.shutdown().await;
+                return self.shutdown().await;
             }
             let read = tokio::select! {
                 _ = end.wait_for(|end| *end) => None,
                 read = self.read() => Some(read?),
             };
             match read {
-                None => return self.stream.shutdown().await,
+                None => return self.shutdown().await,
                 Some(0) => return Ok(()),
                 Some(_) => {}
             }
         }
+    }
+
+    /// Writes replies to the socket. TLS accepts more bytes than the socket, and sends the rest only
+    /// when it is flushed.
+    async fn write(&mut self, replies: &[u8]) -> io::Result<()> {
+        let write = async {
+            self.stream.write_all(replies).await?;
+            self.stream.flush().await
+        };
+        let written = timeout(self.transfer_timeout, write).await;
+        written.map_err(|_| io::ErrorKind::TimedOut)?
+    }
+
+    /// Closes the connection. The last record of TLS waits for the reader, too.
+    async fn shutdown(&mut self) -> io::Result<()> {
+        let ended = timeout(self.transfer_timeout, self.stream.shutdown()).await;
+        ended.map_err(|_| io::ErrorKind::TimedOut)?
     }
 
     /// Reads more bytes; zero at the end of the stream.
