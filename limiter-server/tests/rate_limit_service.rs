@@ -222,6 +222,23 @@ fn one_denial_charges_no_descriptor() {
     assert_eq!(server.metric("limiter_server_failed_refunds_total "), 0.0);
 }
 
+/// After the time of one denial, the other one would deny the request again.
+#[test]
+fn denial_that_no_retry_ends_has_no_retry_time() {
+    let server = Server::with_policies(POLICIES, &[]);
+    let client = RlsClient::connect(server.grpc());
+    let used = descriptor("search", "ann").hits(3);
+    assert_eq!(client.decide(&request(&[used])).unwrap().overall_code(), Code::Ok);
+    let (limited, never) = (descriptor("search", "ann"), descriptor("bucket", "ann").hits(11));
+    for descriptors in [[limited.clone(), never.clone()], [never, limited.clone()]] {
+        let denied = client.decide(&request(&descriptors)).unwrap();
+        assert_eq!(codes(&denied), [Code::OverLimit; 2], "{denied:?}");
+        assert!(denied.response_headers_to_add.is_empty(), "{denied:?}");
+    }
+    let denied = client.decide(&request(&[limited])).unwrap();
+    assert_eq!(denied.response_headers_to_add.len(), 1, "{denied:?}");
+}
+
 #[test]
 fn hits_come_from_the_descriptor_or_the_request() {
     let server = Server::with_token(POLICIES, &[]);

@@ -248,7 +248,7 @@ impl Gateway {
             ..RateLimitResponse::default()
         };
         let mut explained = None;
-        let mut retry_after = None;
+        let (mut retry_after, mut can_retry) = (None, true);
         for (requested, result) in requested.iter().zip(&results) {
             let policy = requested.limit.as_ref().map(|limit| &limit.policy);
             let status = match (&requested.operation, result) {
@@ -261,6 +261,7 @@ impl Gateway {
                 response.overall_code = Code::OverLimit.into();
                 let wait = result.as_ref().and_then(status::retry_after);
                 retry_after = retry_after.max(wait);
+                can_retry &= wait.is_some();
             }
             let would_deny = result.as_ref().is_some_and(|result| result.would_deny);
             // A denial has precedence over a denial in shadow mode.
@@ -272,7 +273,8 @@ impl Gateway {
         if let Some((requested, result, _)) = explained {
             response.dynamic_metadata = Some(metadata::explain(self, rules, requested, result));
         }
-        if let Some(seconds) = retry_after {
+        // Another denial would deny the retry.
+        if let Some(seconds) = retry_after.filter(|_| can_retry) {
             response.response_headers_to_add.push(HeaderValue {
                 key: "retry-after".to_owned(),
                 value: seconds.to_string(),
