@@ -255,6 +255,32 @@ fn denial_is_answered_before_late_refunds() {
     );
 }
 
+/// One after another, 32 changes and 32 reads of their numbers would exceed the deadline.
+#[test]
+fn changes_of_a_request_are_sent_together() {
+    const KEYS: usize = 16;
+    let redis = RedisServer::start();
+    let proxy = Proxy::start(redis.port());
+    let patient = POLICIES.replace("window = \"1h\"", "window = \"1h\"\ndeadline = \"30s\"");
+    let url = proxy.url();
+    let server = Server::with_token(&patient, &["--redis", &*url, "--decision-deadline", "3s"]);
+    let client = client_of(&server);
+    let keys: Vec<String> = (0..KEYS).map(|number| format!("k{number}")).collect();
+    let used = keys.iter().map(|key| descriptor("calls", key).hits(4));
+    let used: Vec<RateLimitDescriptor> = used.collect();
+    assert_eq!(codes_of(&client, &used), [Code::Ok; KEYS]);
+    let settled = keys.iter().map(|key| descriptor("tokens", key).hits(3));
+    let refunded = keys.iter().map(|key| descriptor("calls", key).hits(3).negative());
+    let changes: Vec<RateLimitDescriptor> = settled.chain(refunded).collect();
+    proxy.set_delay(Duration::from_millis(60));
+    let answer = client.decide(&request(&changes));
+    proxy.set_delay(Duration::ZERO);
+    let answer = answer.unwrap_or_else(|status| panic!("{status:?}: {}", server.log()));
+    assert_eq!(codes(&answer), [Code::Ok; 2 * KEYS]);
+    let numbers = answer.statuses.iter().map(|status| status.limit_remaining);
+    assert_eq!(numbers.collect::<Vec<_>>(), [[7; KEYS], [9; KEYS]].concat());
+}
+
 #[test]
 fn denied_limit_of_sixteen_changes_no_other_limit() {
     on_each_store(start, |server| {

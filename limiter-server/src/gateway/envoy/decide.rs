@@ -2,12 +2,14 @@
 //!
 //! A request is allowed if no descriptor denies it: no check, no limit of zero, and no descriptor
 //! without a policy where the settings deny those. A denied request is only peeked, for the numbers
-//! of its statuses. In an allowed request, the checks are charged first, then costs are settled,
-//! then permits are refunded. If a step fails, or the request is abandoned at its deadline, the
-//! charges before it are refunded and the request has no answer. Two effects can remain then: a
-//! charge whose reply was lost, and a refund, because charging its permits again could deny other
-//! calls. Tests: `tests/all_or_nothing.rs`.
+//! of its statuses. In an allowed request, the checks are charged first, then all costs are settled
+//! together, then all permits are refunded together. If a step fails, or the request is abandoned
+//! at its deadline, the charges before it are refunded and the request has no answer. Two effects
+//! can remain then: a charge whose reply was lost, and a refund, because charging its permits again
+//! could deny other calls. Tests: `tests/all_or_nothing.rs`.
 
+use futures_util::future::join_all;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use limiter_core::{Amount, Limiter, Rejection};
 use tokio::time::{Instant, timeout_at};
 
@@ -53,10 +55,12 @@ impl Gateway {
             }
             // Missing numbers of a status do not undo the changes.
             let _ = charged.keep();
-            for (of, result) in requested.iter().zip(&mut results) {
-                if let Some(limit) = of.limit.as_ref().filter(|_| of.operation.is_change()) {
-                    *result = Some(numbers(limiter, limit, ends).await);
-                }
+            let changed = requested.iter().map(|of| async move {
+                let limit = of.limit.as_ref().filter(|_| of.operation.is_change())?;
+                Some(numbers(limiter, limit, ends).await)
+            });
+            for (numbers, result) in join_all(changed).await.into_iter().zip(&mut results) {
+                *result = numbers.or_else(|| result.take());
             }
         }
         Ok(results)
@@ -82,14 +86,25 @@ async fn change_all(
         let of = requested.iter().filter(move |of| of.operation == operation);
         of.filter_map(|of| of.limit.as_ref())
     };
-    for limit in of_operation(Operation::Settle) {
-        limiter.charge(&limit.policy, &limit.key).cost(limit.cost).await?;
-        charged.add_settlement(limiter, limit);
+    let settlements = of_operation(Operation::Settle).map(|limit| async move {
+        let charge = limiter.charge(&limit.policy, &limit.key);
+        (limit, charge.cost(limit.cost).await)
+    });
+    let mut settlements: FuturesUnordered<_> = settlements.collect();
+    let mut ended = Ok(());
+    // Each charge is recorded when it ends, since the request can be abandoned before the others.
+    while let Some((limit, settled)) = settlements.next().await {
+        match settled {
+            Ok(()) => charged.add_settlement(limiter, limit),
+            Err(rejection) => ended = Err(rejection),
+        }
     }
-    for limit in of_operation(Operation::Refund) {
-        limiter.refund(&limit.policy, &limit.key).cost(limit.cost).await?;
-    }
-    Ok(())
+    ended?;
+    let refunds = of_operation(Operation::Refund).map(|limit| async move {
+        let refund = limiter.refund(&limit.policy, &limit.key);
+        refund.cost(limit.cost).await
+    });
+    join_all(refunds).await.into_iter().collect()
 }
 
 /// The numbers of a limit that a descriptor changes, which never denies; unknown if the store does
