@@ -78,6 +78,25 @@ fn key_has_the_parts_of_the_query() {
     assert_eq!(send("/a", "bob").status, 200);
 }
 
+/// A value that is no ASCII is a key of its own, and a repeated header names no key.
+#[test]
+fn header_of_the_key_is_any_text_and_given_once() {
+    let server = Server::with_policies(POLICIES, &[]);
+    let send = |users: &[&str]| {
+        let headers: Vec<_> = users.iter().map(|user| ("x-user", *user)).collect();
+        forward_auth(&server, "policy=edge&key=header:x-user", &headers)
+    };
+    for users in [&["zoë"][..], &["josé"], &["ann"], &[]] {
+        for status in [200, 200, 429] {
+            let answer = send(users);
+            assert_eq!(answer.status, status, "{users:?}: {}", answer.body);
+        }
+    }
+    let repeated = send(&["bob", "bob"]);
+    assert_eq!(repeated.status, 400, "{}", repeated.body);
+    assert!(repeated.body.contains("x-user"), "{}", repeated.body);
+}
+
 #[test]
 fn forwarded_headers_of_other_peers_are_not_read() {
     let server = Server::with_policies(POLICIES, &["--trusted-proxies", "10.0.7.1"]);
@@ -107,6 +126,12 @@ fn forward_auth_explains_errors() {
             "`key` is `cookie`, expected client_ip",
         ),
         ("policy=edge", 400, "expected the header x-forwarded-for"),
+        (
+            "policy=edge&cost=1&cost=2",
+            400,
+            "`query` is `cost=2`, expected one",
+        ),
+        ("policy=edge&deny_status=403&deny_status=429", 400, "expected one"),
         ("policy=nope&key=text:a", 404, "no policy `nope`"),
         ("policy=edge&key=text:a&cost=3", 429, "more than is ever admitted"),
         ("policy=listed&key=header:x-user", 403, ""),

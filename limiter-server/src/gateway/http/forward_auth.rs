@@ -123,7 +123,7 @@ impl ForwardAuthQuery {
             Problem::bad_request(format!("`{name}` is `{value:.80}`, expected {expected}").into())
         };
         let (mut policy, mut parts) = (None, Vec::new());
-        let (mut cost, mut deny_status) = (Amount::ONE, StatusCode::TOO_MANY_REQUESTS);
+        let (mut cost, mut deny_status) = (None, None);
         for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
             let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
             let value = decode(value).ok_or_else(|| invalid(name, value, "percent-encoded UTF-8"))?;
@@ -131,24 +131,25 @@ impl ForwardAuthQuery {
                 "policy" if policy.is_none() => policy = Some(value),
                 "key" if parts.len() < MAX_PARTS => parts
                     .push(KeyPart::parse(&value).ok_or_else(|| invalid(name, &value, KeyPart::EXPECTED))?),
-                "cost" => {
+                "cost" if cost.is_none() => {
                     let parsed = Amount::try_from(value.as_str());
-                    cost = parsed.map_err(|_| invalid(name, &value, "a number such as 1 or 0.5"))?;
+                    cost = Some(parsed.map_err(|_| invalid(name, &value, "a number such as 1 or 0.5"))?);
                 }
-                "deny_status" => {
+                "deny_status" if deny_status.is_none() => {
                     let parsed = value
                         .parse()
                         .ok()
                         .and_then(|code| StatusCode::from_u16(code).ok());
-                    deny_status = parsed
+                    let parsed = parsed
                         .filter(StatusCode::is_client_error)
                         .ok_or_else(|| invalid(name, &value, "a status from 400 to 499"))?;
+                    deny_status = Some(parsed);
                 }
                 _ => {
                     return Err(invalid(
                         "query",
                         parameter,
-                        "one policy, up to 16 times key, cost and deny_status",
+                        "one policy, up to 16 times key, and at most one cost and deny_status",
                     ));
                 }
             }
@@ -159,8 +160,8 @@ impl ForwardAuthQuery {
         Ok(Self {
             policy: policy.ok_or_else(|| Problem::bad_request("`policy` is missing in the query".into()))?,
             parts,
-            cost,
-            deny_status,
+            cost: cost.unwrap_or(Amount::ONE),
+            deny_status: deny_status.unwrap_or(StatusCode::TOO_MANY_REQUESTS),
         })
     }
 }
@@ -209,7 +210,7 @@ fn key(caller: &Caller, parts: &[KeyPart], request: &Request<()>) -> Result<Key<
                 let uri = forwarded(caller, request, "x-forwarded-uri")?;
                 key.part(uri.split(['?', '#']).next().unwrap_or_default())
             }
-            KeyPart::Header(name) => key.part(header(request.headers(), name).unwrap_or_default()),
+            KeyPart::Header(name) => key.part(text_of_header(request.headers(), name)?),
             KeyPart::Text(text) => key.part(text),
         };
     }
@@ -231,7 +232,7 @@ fn shown_key(parts: &[KeyPart], request: &Request<()>) -> Option<String> {
             let uri = of_header("x-forwarded-uri")?;
             uri.split(['?', '#']).next().map(str::to_owned)
         }
-        KeyPart::Header(name) => Some(of_header(name).unwrap_or_default().to_owned()),
+        KeyPart::Header(name) => text_of_header(request.headers(), name).ok(),
         KeyPart::Text(text) => Some(text.clone()),
     });
     let texts: Option<Vec<String>> = texts.collect();
@@ -261,6 +262,20 @@ fn forwarded_lines(caller: &Caller, request: &Request<()>, name: &str) -> Result
     match request.headers().contains_key(name) {
         true => Ok(()),
         false => Err(Problem::bad_request(format!("expected the header {name}").into())),
+    }
+}
+
+/// The only value of a header as text, which is empty without the header. Clients whose values are
+/// no ASCII have keys of their own, and a repeated header does not lead to the key of those without
+/// it.
+fn text_of_header(headers: &HeaderMap, name: &str) -> Result<String, Problem> {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (None, _) => Ok(String::new()),
+        (Some(value), None) => Ok(String::from_utf8_lossy(value.as_bytes()).into_owned()),
+        (Some(_), Some(_)) => Err(Problem::bad_request(
+            format!("the header {name} is repeated, expected it once").into(),
+        )),
     }
 }
 
