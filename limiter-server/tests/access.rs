@@ -248,6 +248,47 @@ fn rejected_hello_keeps_the_client() {
 }
 
 #[test]
+fn scope_of_an_app_permits_ids_of_a_removed_policy() {
+    let rest = "[policy.rest]\nalgorithm = 'sliding_window'\nlimit = 5\nwindow = '1h'\n";
+    let of_billing = "[policy.invoice]\nalgorithm = 'concurrency'\nmax = 1\nlease = '10m'\napps = ['billing']\n\
+                      [policy.mail]\nalgorithm = 'sliding_window'\nlimit = 5\nwindow = '1h'\napps = ['billing']\n";
+    let other = TOKEN.replace('1', "2");
+    let settings = [
+        entry("billing", TOKEN, &["acquire:app=billing", "reserve:app=billing"]),
+        entry("shop", &other, &["acquire:app=shop", "reserve:app=shop"]),
+    ];
+    let server = Server::with_settings(&format!("{of_billing}{rest}"), &settings.concat(), &[]);
+    let call = |token: &str, path: &str, body: &Value| post_as(&server, Some(token), path, body);
+    let acquired = call(TOKEN, "/v1/acquire", &json!({"policy": "invoice", "key": "7"}));
+    assert_eq!(acquired.status, 200, "{}", acquired.body);
+    let permit = json!({"id": acquired.json()["id"]});
+    let reserved = call(
+        TOKEN,
+        "/v1/reserve",
+        &json!({"policy": "mail", "key": "7", "cost": 2}),
+    );
+    assert_eq!(reserved.status, 200, "{}", reserved.body);
+    let settle = json!({"id": reserved.json()["id"], "actual": 1});
+    server.directory().write("policies.toml", rest);
+    server.signal("HUP");
+    server.wait_for_log("policy file read again");
+    for (path, body) in [
+        ("/v1/renew", &permit),
+        ("/v1/release", &permit),
+        ("/v1/settle", &settle),
+    ] {
+        let refused = call(&other, path, body);
+        assert_eq!(refused.status, 403, "{path}: {}", refused.body);
+        let done = call(TOKEN, path, body);
+        assert_eq!(done.status, 200, "{path}: {}", done.body);
+    }
+    assert_eq!(call(TOKEN, "/v1/release", &permit).json()["released"], false);
+    // The policy itself is not configured any more.
+    let again = call(TOKEN, "/v1/acquire", &json!({"policy": "invoice", "key": "7"}));
+    assert_eq!(again.status, 403, "{}", again.body);
+}
+
+#[test]
 fn listener_for_other_machines_keeps_its_clients() {
     let settings = entry("ann", TOKEN, &["check:*"]);
     let server = Server::with_settings(POLICIES, &settings, &["--grpc", "0.0.0.0:0"]);

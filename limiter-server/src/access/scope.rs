@@ -81,6 +81,8 @@ pub struct Target<'a> {
     pub policy: Option<&'a str>,
     /// The registry, which knows the apps of the policy.
     pub registry: Option<&'a PolicyRegistry>,
+    /// The apps of a policy that the registry does not have any more.
+    pub(crate) removed_apps: Option<&'a [String]>,
 }
 
 impl<'a> Target<'a> {
@@ -89,15 +91,15 @@ impl<'a> Target<'a> {
         domain: None,
         policy: None,
         registry: None,
+        removed_apps: None,
     };
 
     /// A policy.
     #[must_use]
     pub const fn policy(name: &'a str) -> Self {
         Self {
-            domain: None,
             policy: Some(name),
-            registry: None,
+            ..Self::NONE
         }
     }
 
@@ -115,8 +117,7 @@ impl<'a> Target<'a> {
     pub const fn domain(name: &'a str) -> Self {
         Self {
             domain: Some(name),
-            policy: None,
-            registry: None,
+            ..Self::NONE
         }
     }
 
@@ -185,8 +186,13 @@ impl Scope {
                         .registry
                         .zip(target.policy)
                         .and_then(|(registry, name)| registry.get(name));
-                    let apps = entry.as_ref().and_then(|entry| entry.apps());
-                    apps.is_some_and(|mut apps| apps.all(|app| pattern.matches(app)))
+                    let Some(entry) = entry else {
+                        let apps = target.removed_apps.filter(|apps| !apps.is_empty());
+                        return apps.is_some_and(|apps| apps.iter().all(|app| pattern.matches(app)));
+                    };
+                    entry
+                        .apps()
+                        .is_some_and(|mut apps| apps.all(|app| pattern.matches(app)))
                 }
             }
     }

@@ -2,12 +2,14 @@
 //!
 //! A client that holds a permit or a reservation must be able to give it back after its policy was
 //! removed. The policy that was last used for an id of a name is therefore kept for the life of the
-//! process. Clients choose among configured names only, so the number of policies is bounded by
-//! those that were ever configured; [`MAX_NAMES`] bounds it besides.
+//! process, with its apps, to which the scopes of clients refer. Clients choose among configured
+//! names only, so the number of policies is bounded by those that were ever configured;
+//! [`MAX_NAMES`] bounds it besides.
 
 use std::collections::HashMap;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
+use limiter_core::registry::{PolicyEntry, PolicyRegistry};
 use limiter_core::{Key, Limiter, Policy, Rejection};
 
 /// The largest number of kept policies.
@@ -15,21 +17,57 @@ const MAX_NAMES: usize = 10_000;
 
 /// The policies by their names.
 #[derive(Debug, Default)]
-pub struct IssuedPolicies(RwLock<HashMap<String, Policy>>);
+pub struct IssuedPolicies(RwLock<HashMap<String, IssuedPolicy>>);
+
+#[derive(Debug)]
+struct IssuedPolicy {
+    policy: Policy,
+    /// The apps to which it belongs; empty for a policy of all apps.
+    apps: Arc<[String]>,
+}
+
+impl IssuedPolicy {
+    /// Returns whether an entry of the registry has these values, or was removed.
+    fn is_current(&self, policy: &Policy, entry: Option<&PolicyEntry>) -> bool {
+        // Equal policies are compared by address first.
+        let has_apps = |entry| apps_of(entry).eq(self.apps.iter().map(String::as_str));
+        entry.is_none_or(|entry| self.policy == *policy && has_apps(entry))
+    }
+}
+
+fn apps_of(entry: &PolicyEntry) -> impl Iterator<Item = &str> {
+    entry.apps().into_iter().flatten()
+}
 
 impl IssuedPolicies {
     /// Keeps the policy of an issued id.
-    pub fn record(&self, policy: &Policy) {
+    pub fn record(&self, registry: &PolicyRegistry, policy: &Policy) {
+        let entry = registry.get(policy.name());
+        let entry = entry.as_deref();
         let kept = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        // Equal policies are compared by address first.
-        if kept.get(policy.name()) == Some(policy) {
+        let of_name = kept.get(policy.name());
+        if of_name.is_some_and(|kept| kept.is_current(policy, entry)) {
             return;
         }
         drop(kept);
         let mut kept = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if kept.len() < MAX_NAMES || kept.contains_key(policy.name()) {
-            kept.insert(policy.name().to_owned(), policy.clone());
+            let apps = entry.into_iter().flat_map(apps_of);
+            let issued = IssuedPolicy {
+                policy: policy.clone(),
+                apps: apps.map(str::to_owned).collect(),
+            };
+            kept.insert(policy.name().to_owned(), issued);
         }
+    }
+
+    /// The apps of a kept policy; empty for a policy of all apps, and for an unknown one.
+    #[must_use]
+    pub fn apps(&self, name: &str) -> Arc<[String]> {
+        let kept = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        kept.get(name)
+            .map(|kept| Arc::clone(&kept.apps))
+            .unwrap_or_default()
     }
 
     /// The policy of a name for a key: the one in force, or else the kept one.
@@ -43,6 +81,6 @@ impl IssuedPolicies {
             found => return found,
         };
         let kept = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        kept.get(name).cloned().ok_or(rejection)
+        kept.get(name).map(|kept| kept.policy.clone()).ok_or(rejection)
     }
 }

@@ -42,6 +42,17 @@ impl Caller {
         allowed.map_err(|denial| Problem::of_denial(&denial))
     }
 
+    /// Requires that the client may take an action on the policy of an id, which may have been
+    /// removed after this node issued the id.
+    pub(super) fn require_by_id(&self, action: Action, policy: &str) -> Result<(), Problem> {
+        let apps = self.gateway.issued_policies().apps(policy);
+        let target = Target {
+            removed_apps: Some(&apps),
+            ..Target::policy(policy)
+        };
+        self.require_on(action, &target.in_registry(self.gateway.limiter().registry()))
+    }
+
     /// Requires that the client may take an action on a target.
     pub(super) fn require_on(&self, action: Action, target: &Target<'_>) -> Result<(), Problem> {
         let allowed = self.gateway.access().may(&self.client, action, target);

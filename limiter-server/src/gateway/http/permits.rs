@@ -40,7 +40,9 @@ pub(super) async fn acquire(call: AdmittedCall) -> Result<Response, Problem> {
         Ok(permit) => permit,
         Err(rejection) => return Err(found.rejected(gateway, set, &rejection).await),
     };
-    gateway.issued_policies().record(&limit.policy);
+    gateway
+        .issued_policies()
+        .record(gateway.limiter().registry(), &limit.policy);
     let mut fields = expiring(permit.expires_at());
     fields.insert("id".into(), json!(encoded.with_ids([permit.id()])));
     Ok(reply::allowed(gateway, &[permit.decision().clone()], fields))
@@ -101,7 +103,7 @@ fn find_permit(caller: &Caller, text: &str) -> Result<(String, Policy, Key<'stat
     let ([id], [(policy, key)]) = (ids.as_slice(), limits.as_slice()) else {
         return Err(Problem::bad_request("the id is not that of a permit".into()));
     };
-    caller.require(Action::Acquire, policy)?;
+    caller.require_by_id(Action::Acquire, policy)?;
     let (gateway, key) = (&caller.gateway, key.to_key());
     let found = gateway.issued_policies().find(gateway.limiter(), policy, &key);
     let policy = found.map_err(|rejection: Rejection| Problem::of_rejection(gateway, &rejection))?;

@@ -45,8 +45,9 @@ pub(super) async fn reserve(call: AdmittedCall) -> Result<Response, Problem> {
     let caller = call.caller.clone();
     let reserved = run_to_completion(async move {
         let reserved = reserve_detached(&caller, &resolved, &sets, lifetime).await?;
+        let registry = caller.gateway.limiter().registry();
         for limit in resolved.limits() {
-            caller.gateway.issued_policies().record(&limit.policy);
+            caller.gateway.issued_policies().record(registry, &limit.policy);
         }
         Ok(reserved)
     });
@@ -109,7 +110,7 @@ pub(super) async fn settle(call: AdmittedCall) -> Result<Response, Problem> {
     // The limits of each set, in the order of its reservation.
     let mut used: Vec<Vec<UsedLimit>> = ids.iter().map(|_| Vec::new()).collect();
     for (((policy, key), actual), set) in limits.iter().zip(actuals).zip(sets) {
-        caller.require(Action::Reserve, policy)?;
+        caller.require_by_id(Action::Reserve, policy)?;
         let key = key.to_key();
         let policy = gateway.issued_policies().find(gateway.limiter(), policy, &key);
         let policy = policy.map_err(rejected)?;
