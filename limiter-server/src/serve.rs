@@ -16,9 +16,11 @@ mod tokens;
 
 use std::time::{Duration, Instant};
 
+use axum::Router;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::sync::watch;
 
+use crate::gateway::http::metrics_router;
 use crate::gateway::readiness::Readiness;
 use crate::gateway::{Gateway, grpc, http, resp};
 use crate::listener::Listener;
@@ -142,12 +144,15 @@ async fn serve(
     let mut servers = tokio::task::JoinSet::new();
     let mut addresses = match settings.role {
         ProcessRole::Admin => Vec::new(),
-        _ => start_gateway(settings, gateway.clone(), metrics, &ended, &mut servers).await?,
+        _ => start_gateway(settings, gateway.clone(), metrics.clone(), &ended, &mut servers).await?,
     };
+    // The HTTP listener serves the metrics, if there is one.
+    let metrics = (settings.role == ProcessRole::Admin).then(|| metrics_router(gateway.clone(), metrics));
     let bound = bind_control(settings, &mut addresses)?;
     // The addresses are the first lines of the output; the control plane adds lines of the audit.
     listeners::announce(&addresses);
-    let mut control = start_control(settings, bound, &gateway, usage, &ended, &addresses)?;
+    let observers = (usage, metrics);
+    let mut control = start_control(settings, bound, &gateway, observers, &ended, &addresses)?;
     on_start(&addresses, gateway);
     if settings.policies == Policies::Example
         && let Some((_, http)) = addresses.iter().find(|(name, _)| *name == "http")
@@ -262,7 +267,7 @@ fn start_control(
     settings: &Settings,
     bound: Option<BoundControl>,
     gateway: &Gateway,
-    usage: UsageCounts,
+    observers: (UsageCounts, Option<Router>),
     ended: &watch::Receiver<bool>,
     addresses: &[(&'static str, ListenAddress)],
 ) -> Result<Option<ControlHandle>, String> {
@@ -279,7 +284,7 @@ fn start_control(
             _ => {}
         }
     }
-    control::start(&settings, &control, listener, gateway, usage, ended).map(Some)
+    control::start(&settings, &control, listener, gateway, observers, ended).map(Some)
 }
 
 /// Waits for a failure of the control plane.

@@ -28,6 +28,7 @@ mod resolved_limits;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
+use axum::routing::get;
 use axum::{Extension, Router, middleware};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::watch;
@@ -42,6 +43,9 @@ use crate::gateway::http::problem::Problem;
 use crate::gateway::readiness::ReadinessState;
 use crate::listener::http::HttpVersions;
 use crate::listener::{self, Listener};
+
+/// The path of the metrics.
+pub(crate) const METRICS_PATH: &str = "/metrics";
 
 /// Serves HTTP until `end` is true, then finishes the requests in flight.
 ///
@@ -81,6 +85,16 @@ pub fn router(gateway: Gateway, metrics: PrometheusHandle) -> Router {
         .split_for_parts();
     document.describe(&description);
     routes
+}
+
+/// The metrics alone, for a process without the listeners of the gateway.
+pub(crate) fn metrics_router(gateway: Gateway, metrics: PrometheusHandle) -> Router {
+    let require_host = middleware::from_fn_with_state(gateway.clone(), guard::require_allowed_host);
+    Router::new()
+        .route(METRICS_PATH, get(render_metrics))
+        .layer(Extension(metrics))
+        .route_layer(require_host)
+        .with_state(gateway)
 }
 
 /// Describes a handler of admitted calls for the router, and as an endpoint.

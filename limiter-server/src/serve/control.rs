@@ -62,6 +62,8 @@ struct ControlPlane {
     /// The runtime of the gateway.
     runtime: Handle,
     usage: UsageCounts,
+    /// The metrics for the admin listener.
+    metrics: Option<Router>,
     instance: String,
 }
 
@@ -105,7 +107,7 @@ pub(super) fn start(
     control: &ControlSettings,
     listener: Option<std::net::TcpListener>,
     gateway: &Gateway,
-    usage: UsageCounts,
+    (usage, metrics): (UsageCounts, Option<Router>),
     end: watch::Receiver<bool>,
 ) -> Result<ControlHandle, String> {
     let plane = Arc::new(ControlPlane {
@@ -114,6 +116,7 @@ pub(super) fn start(
         gateway: gateway.clone(),
         runtime: Handle::current(),
         usage,
+        metrics,
         instance: random_id(),
     });
     let (report, failed) = oneshot::channel();
@@ -150,7 +153,8 @@ impl ControlPlane {
         if let Some(listener) = listener {
             let tls = admin_listener::tls(&self.settings, self.control.admin);
             let listener = Listener::from_std("admin", listener, &self.settings.limits, tls)?;
-            server.spawn(serve(listener, Arc::clone(&router), end.clone()));
+            let routers = (Arc::clone(&router), self.metrics.clone());
+            server.spawn(serve(listener, routers, end.clone()));
         }
         let store = tokio::select! {
             store = self.open() => store?,

@@ -93,6 +93,23 @@ fn alerts_and_dashboard_use_exported_metrics() {
 }
 
 #[test]
+fn node_without_a_gateway_exports_the_metrics_of_the_control_plane() {
+    let server = crate::support::admin::with_sqlite(&["--role", "admin", "--standalone"]);
+    let metrics = |host| http::get(server.admin(), "/metrics", &[("host", host)]).unwrap();
+    let is_exported = || {
+        let answer = metrics("localhost");
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        answer.body.contains("limiter_server_database_up 1\n")
+    };
+    wait_until(is_exported, || server.log());
+    assert_eq!(metrics("evil.example").status, 400);
+    // A node with a gateway exports them on its HTTP listener alone.
+    let server = crate::support::admin::with_sqlite(&["--standalone"]);
+    let answer = http::get(server.admin(), "/metrics", &[("host", "localhost")]).unwrap();
+    assert!(!answer.body.contains("limiter_server_"), "{}", answer.body);
+}
+
+#[test]
 fn alerts_cover_the_states_of_the_control_plane() {
     for metric in [
         "limiter_server_outbox_age_seconds",

@@ -14,6 +14,7 @@ use tower::{ServiceExt as _, service_fn};
 
 use crate::admin::Admin;
 use crate::admin::api::problem::SUSPEND_COMMAND;
+use crate::gateway::http::METRICS_PATH;
 use crate::listener::http::HttpVersions;
 use crate::listener::{self, Listener};
 use crate::settings::{Settings, TlsSettings};
@@ -23,10 +24,15 @@ pub(super) fn tls(settings: &Settings, address: SocketAddr) -> Option<&TlsSettin
     settings.tls.as_ref().filter(|_| !address.ip().is_loopback())
 }
 
-/// Serves the admin part as soon as its router is set.
-pub(super) async fn serve(listener: Listener, router: Arc<OnceLock<Router>>, end: watch::Receiver<bool>) {
+/// Serves the admin part as soon as its router is set, and the metrics if their router is given.
+pub(super) async fn serve(
+    listener: Listener,
+    (router, metrics): (Arc<OnceLock<Router>>, Option<Router>),
+    end: watch::Receiver<bool>,
+) {
     let routes = service_fn(move |request: Request<Incoming>| {
-        let router = router.get().cloned();
+        let metrics = metrics.as_ref().filter(|_| request.uri().path() == METRICS_PATH);
+        let router = metrics.or_else(|| router.get()).cloned();
         async move {
             match router {
                 Some(router) => router.oneshot(request).await,
