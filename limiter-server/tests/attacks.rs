@@ -252,6 +252,22 @@ fn large_body_is_refused_with_bounded_memory() {
     assert!(growth < MAX_GROWTH_KB, "{growth} kB");
 }
 
+/// Clients choose the names of policies that do not exist.
+#[test]
+fn long_name_of_a_policy_is_truncated_in_the_log_and_the_answer() {
+    let server = start(&[]);
+    for first in 'a'..='e' {
+        let body = json!({"policy": format!("{first}{}", "é".repeat(100_000))});
+        let answer = post_as(&server, None, "/v1/check", &body);
+        assert_eq!(answer.status, 404, "{}", answer.body);
+        assert!(answer.body.len() < 1_000, "{} bytes", answer.body.len());
+    }
+    let log = server.log();
+    let longest = log.lines().map(str::len).max();
+    assert!(log.contains("no policy of this name"), "{longest:?} bytes");
+    assert!(longest < Some(1_000), "{longest:?} bytes");
+}
+
 #[test]
 fn unfinished_bodies_of_many_clients_are_bounded_together() {
     let server = start(&["--read-timeout", "20s"]);

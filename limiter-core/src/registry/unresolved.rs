@@ -2,8 +2,8 @@
 //!
 //! A misspelled name leaves calls without a limit, so it must be visible, but a busy program must
 //! not flood its log. The first 256 names have an interval each, and all further names share one,
-//! which bounds the memory of a program that computes names from its input. Tests: below, and
-//! `tests/registry.rs`.
+//! which bounds the memory of a program that computes names from its input. Of a long name, the
+//! start is kept and logged. Tests: below, and `tests/registry.rs`.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,6 +18,8 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// The number of names with an interval of their own. The limit bounds the memory of a program that
 /// computes names from its input.
 const MAX_NAMES: usize = 256;
+/// The longest start of a name in bytes that is kept and logged.
+const MAX_NAME_BYTES: usize = 120;
 
 /// The reason why a call found no policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +47,7 @@ impl UnresolvedNames {
 
     pub(super) fn add(&self, name: &str, app: Option<&str>, miss: LookupError, now: Timestamp) {
         self.count.fetch_add(1, Ordering::Relaxed);
+        let name = start_of(name);
         if !self.is_due(name, now) {
             return;
         }
@@ -75,6 +78,15 @@ impl UnresolvedNames {
             .or_default()
             .is_due_every(LOG_INTERVAL, now)
     }
+}
+
+/// The start of a name, which a program may compute from its input.
+fn start_of(name: &str) -> &str {
+    let mut end = name.len().min(MAX_NAME_BYTES);
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    name.get(..end).unwrap_or(name)
 }
 
 #[cfg(test)]
