@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::access::Client;
 use crate::listener::stream::Socket;
@@ -34,6 +34,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// The time without a byte after which the system probes the peer of a TCP connection.
 #[cfg(target_os = "linux")]
 const KEEPALIVE: Duration = Duration::from_secs(60);
+/// The time after the end of the server in which handshakes of TLS can finish.
+const LAST_HANDSHAKES: Duration = Duration::from_secs(1);
 /// The owner and the group may connect to a unix socket.
 const SOCKET_MODE: u32 = 0o660;
 
@@ -67,16 +69,26 @@ pub struct PendingConnection {
 }
 
 impl PendingConnection {
-    /// Completes the handshake, if the listener uses TLS.
+    /// Completes the handshake, if the listener uses TLS. A client that does not continue it ends
+    /// with the read timeout, or soon after `end` is true.
     ///
     /// # Errors
     ///
     /// The reason why the handshake failed.
-    pub async fn establish(self) -> io::Result<ClientConnection> {
+    pub async fn establish(self, mut end: watch::Receiver<bool>) -> io::Result<ClientConnection> {
         let peer = self.socket.peer();
         let (socket, client) = match (self.socket, self.tls) {
             (Socket::Tcp(stream), Some(tls)) => {
-                let handshake = tokio::time::timeout(self.limits.read_timeout, tls.accept(stream)).await;
+                let ended = async {
+                    // An error means that the sender is gone, which is an end as well.
+                    let _ = end.wait_for(|end| *end).await;
+                    tokio::time::sleep(LAST_HANDSHAKES).await;
+                };
+                let handshake = tokio::select! {
+                    biased;
+                    handshake = tokio::time::timeout(self.limits.read_timeout, tls.accept(stream)) => handshake,
+                    () = ended => return Err(io::ErrorKind::TimedOut.into()),
+                };
                 let (stream, client) = handshake.map_err(|_| io::ErrorKind::TimedOut)??;
                 (Socket::Tls(Box::new(stream)), client)
             }

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use limiter_server::gateway::envoy::messages::{Code, RateLimitRequest};
 use limiter_testing::RedisServer;
+use limiter_testing::tls::Authority;
 use prost::Message as _;
 use support::access::{self, TOKEN, entry};
 use support::calls::{limit, post, remaining, succeed};
@@ -237,6 +238,31 @@ fn ending_server_is_not_ready_and_finishes_calls_in_flight() {
     assert!(status.success(), "{log}");
     assert!(!log.contains("still in flight"), "{log}");
     assert!(begun.elapsed() < Duration::from_secs(10), "{log}");
+}
+
+/// A server with TLS on all listeners.
+fn start_with_tls(args: &[&str]) -> Server {
+    let directory = Directory::new();
+    let identity = Authority::new().server(&["localhost"]);
+    directory.write("server.pem", &identity.certificate);
+    directory.write("server.key", &identity.key);
+    directory.write("policies.toml", &search_per_hour(10));
+    let usual = ["--policies", "policies.toml", "--resp", "127.0.0.1:0"];
+    let tls = ["--tls-cert-file", "server.pem", "--tls-key-file", "server.key"];
+    Server::start(directory, &[&usual, &tls, args].concat())
+}
+
+#[test]
+fn unfinished_handshake_does_not_delay_the_end() {
+    let server = start_with_tls(&["--drain", "25s", "--read-timeout", "60s"]);
+    let addresses = [server.http(), server.grpc(), server.resp()];
+    // The first byte of a handshake.
+    let _silent = addresses.map(|address| sockets::send(address, [22]));
+    let begun = Instant::now();
+    let (status, log) = server.stop();
+    assert!(status.success(), "{log}");
+    assert!(!log.contains(UNFINISHED), "{log}");
+    assert!(begun.elapsed() < Duration::from_secs(15), "{log}");
 }
 
 #[test]

@@ -55,7 +55,7 @@ pub async fn serve(
         };
         let (gateway, end) = (gateway.clone(), end.clone());
         connections.spawn(async move {
-            let ended = match accepted.establish().await {
+            let ended = match accepted.establish(end.clone()).await {
                 Ok(established) => {
                     let _permit = established.permit;
                     let limits = gateway.limits();

@@ -120,7 +120,7 @@ async fn serve_connection<S>(
     S: Service<Request<Incoming>, Response = Response, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send + 'static,
 {
-    let established = match connection.establish().await {
+    let established = match connection.establish(end.clone()).await {
         Ok(established) => established,
         Err(error) => {
             tracing::debug!(%error, "a TLS handshake failed");
