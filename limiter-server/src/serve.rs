@@ -56,12 +56,17 @@ pub(crate) fn run_with(
         .enable_all()
         .build()
         .map_err(|error| format!("cannot start the runtime: {error}"))?;
-    runtime.block_on(serve(settings, metrics, usage, on_start))
+    let served = runtime.block_on(serve(settings, metrics, usage, on_start));
+    // A file system that does not answer must not keep the process.
+    runtime.shutdown_timeout(BLOCKED_THREADS);
+    served
 }
 
 /// The longest time at the end of [`Settings::drain`] that is kept for the return of leases, which
 /// one unfinished request would prevent otherwise.
 const RETURN_TIME: Duration = Duration::from_secs(1);
+/// The longest time at the end for the threads that read files.
+const BLOCKED_THREADS: Duration = Duration::from_millis(200);
 /// The buckets of `limiter_decision_seconds`.
 const SECONDS: [f64; 8] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1];
 /// The buckets of `limiter_batch_requests`.

@@ -10,7 +10,10 @@
 
 mod support;
 
+use std::fs::{File, OpenOptions};
 use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use limiter_server::gateway::envoy::messages::{Code, RateLimitRequest};
@@ -263,6 +266,41 @@ fn unfinished_handshake_does_not_delay_the_end() {
     assert!(status.success(), "{log}");
     assert!(!log.contains(UNFINISHED), "{log}");
     assert!(begun.elapsed() < Duration::from_secs(15), "{log}");
+}
+
+/// Opens a pipe without waiting for its reader: an error if there is none.
+const WITHOUT_WAITING: i32 = 0o4000;
+
+/// The files of TLS are read by threads that may block.
+#[test]
+fn file_that_cannot_be_read_does_not_delay_the_end() {
+    let server = start_with_tls(&["--drain", "5s"]);
+    let pipe = server.directory().path().join("server.key");
+    std::fs::remove_file(&pipe).unwrap();
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    // The reader waits for bytes until the writer is closed.
+    let mut writer: Option<File> = None;
+    let opens = || {
+        let opened = OpenOptions::new()
+            .write(true)
+            .custom_flags(WITHOUT_WAITING)
+            .open(&pipe);
+        writer = opened.ok();
+        writer.is_some()
+    };
+    wait_until(opens, || server.log());
+    let begun = Instant::now();
+    let (took, (status, log)) = std::thread::scope(|scope| {
+        let stopped = scope.spawn(|| server.stop());
+        while !stopped.is_finished() && begun.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let took = begun.elapsed();
+        drop(writer);
+        (took, stopped.join().unwrap())
+    });
+    assert!(status.success(), "{log}");
+    assert!(took < Duration::from_secs(15), "{took:?}: {log}");
 }
 
 #[test]
