@@ -268,6 +268,27 @@ fn long_name_of_a_policy_is_truncated_in_the_log_and_the_answer() {
     assert!(longest < Some(1_000), "{longest:?} bytes");
 }
 
+/// These services have no access check, and their bodies have no common bound.
+#[test]
+fn large_message_of_health_and_reflection_is_rejected_by_its_length() {
+    let server = start(&[]);
+    for (path, expected) in [
+        ("/grpc.health.v1.Health/Check", Code::OutOfRange),
+        ("/grpc.health.v1.Health/Watch", Code::OutOfRange),
+        // Reflection ends its stream without an error.
+        (
+            "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+            Code::Ok,
+        ),
+    ] {
+        let client = RlsClient::connect(server.grpc());
+        // The prefix of a message of 65,536 bytes.
+        let status = client.send_prefix(path, &[0, 0, 1, 0, 0]).unwrap_err();
+        assert_eq!(status.code(), expected, "{path}: {status:?}");
+    }
+    assert_others_are_served(&server);
+}
+
 #[test]
 fn unfinished_bodies_of_many_clients_are_bounded_together() {
     let server = start(&["--read-timeout", "20s"]);

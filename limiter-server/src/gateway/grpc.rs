@@ -3,9 +3,11 @@
 //! Calls of the rate limit service go directly to their handler, because axum's router boxes each
 //! request several times. The router serves all other paths. A task copies the readiness of the
 //! gateway to the health of each service. At the end it also ends the streams that follow the
-//! health, which would delay the shutdown.
+//! health, which would delay the shutdown. Health and reflection have no access check, so their
+//! messages are short.
 //!
-//! Tests: `tests/rate_limit_service.rs`, `tests/grpcio.rs`, `tests/lifecycle.rs`.
+//! Tests: `tests/rate_limit_service.rs`, `tests/grpcio.rs`, `tests/lifecycle.rs`,
+//! `tests/attacks.rs`.
 
 use std::convert::Infallible;
 use std::task::{Context, Poll};
@@ -31,6 +33,9 @@ use crate::gateway::quota::rpc::{QuotaServer, RATE_LIMIT_QUOTA_SERVICE};
 use crate::gateway::readiness::ReadinessState;
 use crate::listener::http::HttpVersions;
 use crate::listener::{self, Listener};
+
+/// The largest message of health and reflection in bytes: each request contains one name.
+const MAX_NAME_BYTES: usize = 4 * 1_024;
 
 /// The services whose health is reported; the first name is that of the whole server.
 const SERVICES: &[&str] = &[
@@ -59,6 +64,8 @@ pub async fn serve(gateway: Gateway, listener: Listener, end: watch::Receiver<bo
     let reflection = described
         .build_v1()
         .map_err(|error| format!("cannot describe the gRPC services: {error}"))?;
+    let health_service = health_service.max_decoding_message_size(MAX_NAME_BYTES);
+    let reflection = reflection.max_decoding_message_size(MAX_NAME_BYTES);
     let routes = Routes::new(health_service).add_service(reflection);
     #[cfg(feature = "rlqs")]
     let routes = routes.add_service(QuotaServer::new(gateway.clone()));

@@ -19,10 +19,10 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 use tonic_prost::ProstCodec;
-use tonic_reflection::pb::v1::ServerReflectionRequest;
 use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+use tonic_reflection::pb::v1::ServerReflectionRequest;
 
 /// The length of the prefix of a message.
 const PREFIX: usize = 5;
@@ -93,14 +93,25 @@ impl RlsClient {
     pub(crate) fn send_data(&self, parts: &[Vec<u8>]) -> Result<RateLimitResponse, Status> {
         let parts = tokio_stream::iter(parts.to_vec());
         self.runtime
-            .block_on(send_body(self.channel.clone(), None, parts))
+            .block_on(send_body(self.channel.clone(), (PATH, None), parts))
     }
 
     /// Sends a part of a body, and no more.
     pub(crate) fn send_unfinished(&self, part: &[u8]) -> Result<RateLimitResponse, Status> {
         let parts = tokio_stream::once(part.to_vec()).chain(tokio_stream::pending());
         self.runtime
-            .block_on(send_body(self.channel.clone(), None, parts))
+            .block_on(send_body(self.channel.clone(), (PATH, None), parts))
+    }
+
+    /// Sends a part of a message to a method that has no answer to it within 20 seconds, or an
+    /// error.
+    pub(crate) fn send_prefix(&self, path: &'static str, prefix: &[u8]) -> Result<RateLimitResponse, Status> {
+        let parts = tokio_stream::once(prefix.to_vec()).chain(tokio_stream::pending());
+        self.runtime.block_on(async {
+            let sent = send_body(self.channel.clone(), (path, None), parts);
+            let answer = tokio::time::timeout(std::time::Duration::from_secs(20), sent).await;
+            answer.map_err(|_| Status::cancelled("no answer"))?
+        })
     }
 
     /// Sends the first part of a body, calls a function when the server has received it, and sends
@@ -114,7 +125,7 @@ impl RlsClient {
             let (parts, body) = tokio::sync::mpsc::channel(2);
             parts.send(first.to_vec()).await.expect("a receiver");
             let (channel, token) = (self.channel.clone(), self.token.clone());
-            let call = tokio::spawn(send_body(channel, token, ReceiverStream::new(body)));
+            let call = tokio::spawn(send_body(channel, (PATH, token), ReceiverStream::new(body)));
             // The connection keeps the order. The first answer can precede the call.
             for _ in 0..2 {
                 let request = HealthCheckRequest::default();
@@ -184,11 +195,11 @@ impl RlsClient {
 /// Sends a body in parts, and reads the status and the message of the answer.
 async fn send_body(
     mut channel: Channel,
-    token: Option<String>,
+    (path, token): (&'static str, Option<String>),
     parts: impl Stream<Item = Vec<u8>> + Send + 'static,
 ) -> Result<RateLimitResponse, Status> {
     let frames = parts.map(|part| Ok::<_, Status>(Frame::data(Bytes::from(part))));
-    let mut request = tonic::codegen::http::Request::post(PATH)
+    let mut request = tonic::codegen::http::Request::post(path)
         .header("content-type", "application/grpc")
         .header("te", "trailers");
     if let Some(token) = token {
