@@ -243,6 +243,30 @@ fn ending_server_is_not_ready_and_finishes_calls_in_flight() {
     assert!(begun.elapsed() < Duration::from_secs(10), "{log}");
 }
 
+#[test]
+fn open_stream_of_reflection_does_not_delay_the_end() {
+    let server = Server::with_policies(&search_per_hour(10), &["--drain", "25s"]);
+    let client = RlsClient::connect(server.grpc());
+    let mut answers = client.open_reflection();
+    let begun = Instant::now();
+    server.signal("TERM");
+    let status = client.end_of(&mut answers);
+    // The service can end its stream first.
+    let ends = [tonic::Code::Unavailable, tonic::Code::Ok];
+    assert!(ends.contains(&status.code()), "{status:?}");
+    let (ended, log) = std::thread::scope(|scope| {
+        let stopped = scope.spawn(|| server.stop());
+        // The connection answers the pings of the server.
+        while !stopped.is_finished() {
+            client.run_for(Duration::from_millis(10));
+        }
+        stopped.join().unwrap()
+    });
+    assert!(ended.success(), "{log}");
+    assert!(!log.contains(UNFINISHED), "{log}");
+    assert!(begun.elapsed() < Duration::from_secs(15), "{log}");
+}
+
 /// A server with TLS on all listeners.
 fn start_with_tls(args: &[&str]) -> Server {
     let directory = Directory::new();

@@ -3,11 +3,13 @@
 //! Calls of the rate limit service go directly to their handler, because axum's router boxes each
 //! request several times. The router serves all other paths. A task copies the readiness of the
 //! gateway to the health of each service. At the end it also ends the streams that follow the
-//! health, which would delay the shutdown. Health and reflection have no access check, so their
-//! messages are short.
+//! health. Streams that their clients keep open would delay the shutdown, so `ending` ends them.
+//! Health and reflection have no access check, so their messages are short.
 //!
 //! Tests: `tests/rate_limit_service.rs`, `tests/grpcio.rs`, `tests/lifecycle.rs`,
 //! `tests/attacks.rs`.
+
+mod ending;
 
 use std::convert::Infallible;
 use std::task::{Context, Poll};
@@ -26,6 +28,7 @@ use crate::gateway::Gateway;
 use crate::gateway::envoy::file_descriptor::file_descriptor_set;
 use crate::gateway::envoy::rpc::BoxFuture;
 use crate::gateway::envoy::{RATE_LIMIT_SERVICE, RateLimitServer, SHOULD_RATE_LIMIT};
+use crate::gateway::grpc::ending::{EndingBody, until_end};
 #[cfg(feature = "rlqs")]
 use crate::gateway::quota::file_descriptor::quota_file_descriptor_set;
 #[cfg(feature = "rlqs")]
@@ -72,6 +75,7 @@ pub async fn serve(gateway: Gateway, listener: Listener, end: watch::Receiver<bo
     let services = GrpcServices {
         rate_limit: RateLimitServer::new(gateway),
         others: routes.into_axum_router(),
+        end: end.clone(),
     };
     listener::http::serve(listener, HttpVersions::Http2, services, end).await;
     reporting.abort();
@@ -83,7 +87,9 @@ pub async fn serve(gateway: Gateway, listener: Listener, end: watch::Receiver<bo
 #[derive(Clone)]
 struct GrpcServices {
     rate_limit: RateLimitServer,
+    /// The services whose calls a client can keep open.
     others: Router,
+    end: watch::Receiver<bool>,
 }
 
 impl Service<Request<Incoming>> for GrpcServices {
@@ -99,7 +105,10 @@ impl Service<Request<Incoming>> for GrpcServices {
     fn call(&mut self, request: Request<Incoming>) -> Self::Future {
         match request.uri().path() {
             SHOULD_RATE_LIMIT => self.rate_limit.call(request),
-            _ => Box::pin(self.others.call(request)),
+            _ => {
+                let request = request.map(|body| EndingBody::new(body, self.end.clone()));
+                Box::pin(until_end(self.others.call(request), self.end.clone()))
+            }
         }
     }
 }

@@ -22,7 +22,7 @@ use tonic_prost::ProstCodec;
 use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
-use tonic_reflection::pb::v1::ServerReflectionRequest;
+use tonic_reflection::pb::v1::{ServerReflectionRequest, ServerReflectionResponse};
 
 /// The length of the prefix of a message.
 const PREFIX: usize = 5;
@@ -112,6 +112,32 @@ impl RlsClient {
             let answer = tokio::time::timeout(std::time::Duration::from_secs(20), sent).await;
             answer.map_err(|_| Status::cancelled("no answer"))?
         })
+    }
+
+    /// Opens a stream of reflection that the client does not end, and reads its first answer.
+    pub(crate) fn open_reflection(&self) -> Streaming<ServerReflectionResponse> {
+        let request = ServerReflectionRequest {
+            host: String::new(),
+            message_request: Some(MessageRequest::ListServices(String::new())),
+        };
+        let requests = tokio_stream::once(request).chain(tokio_stream::pending());
+        self.runtime.block_on(async {
+            let mut client = ServerReflectionClient::new(self.channel.clone());
+            let answers = client.server_reflection_info(requests).await;
+            let mut answers = answers.expect("reflection").into_inner();
+            assert!(answers.message().await.expect("a stream").is_some());
+            answers
+        })
+    }
+
+    /// Waits for the end of a stream without further answers: its status.
+    pub(crate) fn end_of(&self, answers: &mut Streaming<ServerReflectionResponse>) -> Status {
+        let ended = self.runtime.block_on(answers.message());
+        match ended {
+            Ok(None) => Status::ok(""),
+            Ok(Some(answer)) => panic!("{answer:?}"),
+            Err(status) => status,
+        }
     }
 
     /// Sends the first part of a body, calls a function when the server has received it, and sends
