@@ -112,6 +112,33 @@ fn limits_are_charged_atomically() {
     assert_eq!(remaining(&server, "search", "x"), 10);
 }
 
+/// Limits with different keys are separate decisions, of which the first denial ends the call.
+#[test]
+fn retry_time_is_that_of_the_last_denial() {
+    let server = Server::with_token(POLICIES, &[]);
+    for used in [limit("search", "ann", 10), limit("daily", "bob", 3)] {
+        assert_eq!(post(&server, "/v1/check", &used).status, 200);
+    }
+    let (hour, day) = (limit("search", "ann", 1), limit("daily", "bob", 1));
+    for limits in [[hour.clone(), day.clone()], [day, hour.clone()]] {
+        let denied = post(&server, "/v1/check", &json!({ "limits": limits }));
+        assert_eq!(denied.status, 429, "{}", denied.body);
+        let wait = denied.header("retry-after").expect("a time");
+        let seconds: u64 = wait.parse().unwrap();
+        assert!((86_000..=86_400).contains(&seconds), "{seconds}");
+        let expected = format!("rate limit reached, retry after {wait} seconds");
+        assert_eq!(denied.json()["detail"], expected, "{}", denied.body);
+    }
+    let never = limit("daily", "eve", 4);
+    for limits in [[hour.clone(), never.clone()], [never, hour]] {
+        let denied = post(&server, "/v1/check", &json!({ "limits": limits }));
+        assert_eq!(denied.status, 429, "{}", denied.body);
+        assert_eq!(denied.header("retry-after"), None, "{}", denied.body);
+        let detail = denied.json()["detail"].to_string();
+        assert!(!detail.contains("retry after"), "{detail}");
+    }
+}
+
 #[test]
 fn headers_show_the_limits_that_are_closest_to_a_denial() {
     let server = Server::with_token(POLICIES, &[]);

@@ -171,6 +171,26 @@ impl Problem {
         self
     }
 
+    /// Moves the time of a retry to that of the latest of further denials, in seconds. Without it for
+    /// one of them, no retry succeeds.
+    pub(super) fn with_other_waits(mut self, waits: &[Option<u64>]) -> Self {
+        let Some(own) = self.retry_after else {
+            return self;
+        };
+        let latest = waits
+            .iter()
+            .try_fold(own, |latest, wait| wait.map(|wait| latest.max(wait)));
+        if latest != Some(own) {
+            let detail = match latest {
+                Some(seconds) => format!("rate limit reached, retry after {seconds} seconds"),
+                None => "rate limit reached".to_owned(),
+            };
+            self.fields.insert("detail".into(), json!(detail));
+            self.retry_after = latest;
+        }
+        self
+    }
+
     /// Adds the key of the limit that denied, with its parts separated by ` / `, as far as the
     /// settings allow it to be shown.
     pub(super) fn with_key(mut self, gateway: &Gateway, key: &str) -> Self {

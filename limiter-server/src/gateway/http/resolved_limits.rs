@@ -87,7 +87,7 @@ impl ResolvedLimits {
 
     /// Adds the limits of the other sets, which are peeked, in the order of the sets.
     async fn with_other_sets(&self, gateway: &Gateway, denied: &AtomicSet, problem: Problem) -> Problem {
-        let (mut before, mut after) = (Vec::new(), Vec::new());
+        let (mut before, mut after, mut waits) = (Vec::new(), Vec::new(), Vec::new());
         let mut is_before = true;
         for set in self.sets() {
             if set.firsts().eq(denied.firsts()) {
@@ -95,30 +95,39 @@ impl ResolvedLimits {
                 continue;
             }
             // Without a store, the numbers of the sets that follow are not known either.
-            let Ok(numbers) = self.numbers(gateway, &set).await else {
+            let Ok((numbers, denial)) = self.numbers(gateway, &set).await else {
                 break;
             };
+            waits.extend(denial);
             match is_before {
                 true => before.extend(numbers),
                 false => after.extend(numbers),
             }
         }
-        problem.with_other_limits(before, after)
+        problem.with_other_limits(before, after).with_other_waits(&waits)
     }
 
-    /// The numbers of the limits of a set, which are peeked.
-    async fn numbers(&self, gateway: &Gateway, set: &AtomicSet) -> Result<Vec<Value>, Rejection> {
+    /// The numbers of the limits of a set, which are peeked, and for a denial the seconds until a
+    /// retry succeeds, if one can.
+    async fn numbers(
+        &self,
+        gateway: &Gateway,
+        set: &AtomicSet,
+    ) -> Result<(Vec<Value>, Option<Option<u64>>), Rejection> {
         let limiter = gateway.limiter();
         let peeked = limiter.peek_all(set.charges(&self.limits)).await;
         let Err(Rejection::NeverFits { .. }) = peeked else {
-            return Ok(reply::limits(&[peeked?]));
+            let peeked = peeked?;
+            let numbers = reply::limits(std::slice::from_ref(&peeked));
+            let denial = peeked.require().err();
+            return Ok((numbers, denial.map(|denial| denial.retry_after_seconds())));
         };
         let limits = set.charges(&self.limits).map(|request| request.cost(1_u32));
         let peeked = limiter.peek_all(limits).await?;
         let denied = self.never_fitting(gateway, set, &peeked).await;
         let mut limits = reply::limits(&[peeked]);
         problem::deny(&mut limits, |number| denied.contains(&number));
-        Ok(limits)
+        Ok((limits, Some(None)))
     }
 
     /// The limits of a peek whose cost never fits, by their numbers among its limits.
