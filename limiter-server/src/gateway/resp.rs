@@ -124,8 +124,8 @@ impl Connection {
         }
     }
 
-    /// Writes replies to the socket. TLS accepts more bytes than the socket, and sends the rest only
-    /// when it is flushed.
+    /// Writes replies to the socket. TLS accepts more bytes than the socket, and sends the rest
+    /// only when it is flushed.
     async fn write(&mut self, replies: &[u8]) -> io::Result<()> {
         let write = async {
             self.stream.write_all(replies).await?;

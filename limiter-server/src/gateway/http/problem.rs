@@ -171,8 +171,8 @@ impl Problem {
         self
     }
 
-    /// Moves the time of a retry to that of the latest of further denials, in seconds. Without it for
-    /// one of them, no retry succeeds.
+    /// Moves the time of a retry to that of the latest of further denials, in seconds. Without a
+    /// time for one of them, no retry succeeds.
     pub(super) fn with_other_waits(mut self, waits: &[Option<u64>]) -> Self {
         let Some(own) = self.retry_after else {
             return self;
