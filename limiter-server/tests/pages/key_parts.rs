@@ -96,6 +96,37 @@ fn block_of_a_declared_part_denies_its_keys() {
     assert!(explain("other").contains("none applied"), "{}", explain("other"));
 }
 
+/// Programs send `user:7` as one text, whose colon is not escaped, or as a part, whose colon is.
+#[test]
+fn key_with_colon_is_shown_reset_and_raised() {
+    let (server, _root, mut browser) = with_policy(&policy("search", 2, "shop"));
+    let fields = [("policy", "search"), ("key", "user:7")];
+    for key in [json!("user:7"), json!(["user:7"])] {
+        wait_until(|| check(&server, &key) == 429, || server.log());
+        let page = browser.get("/e/default/customers?key=user%3A7").body;
+        assert!(page.contains("Nothing left"), "{key}: {page}");
+        let reset = browser.post("/e/default/customers/reset", &fields);
+        assert_eq!(reset.status, 303, "{}", reset.body);
+        assert_eq!(check(&server, &key), 200, "{key}");
+    }
+    let numbers = [("requests", "1"), ("per", "1h"), ("burst", "10"), ("until", "")];
+    let raise = [fields.as_slice(), &numbers].concat();
+    let raised = browser.post("/e/default/customers/raise", &raise);
+    assert_eq!(raised.status, 303, "{}", raised.body);
+    let page = browser.get("/e/default/customers?key=user%3A7").body;
+    assert!(page.contains("own quota"), "{page}");
+    let explained = browser.get("/e/default/explain?policy=search&key=user%3A7").body;
+    assert!(explained.contains("a quota of 10 for this key"), "{explained}");
+    for key in [json!("user:7"), json!(["user:7"])] {
+        let all_ten_pass = || {
+            let reset = browser.post("/e/default/customers/reset", &fields);
+            assert_eq!(reset.status, 303, "{}", reset.body);
+            (0..10).all(|_| check(&server, &key) == 200)
+        };
+        wait_until(all_ten_pass, || server.log());
+    }
+}
+
 #[test]
 fn policy_is_created_from_text() {
     let server = with_sqlite(&[]);

@@ -141,6 +141,21 @@ pub(super) fn gateway(admin: &Admin, namespace: &str) -> Result<GatewayHandle, A
     })
 }
 
+/// The keys that these parts can denote under a policy. Without a group, a program can also send
+/// one part with a colon, such as `user:7`, as a text, in which the colon is not escaped. The last
+/// key is the one whose quota applies to all of them.
+pub(super) fn keys_under(policy: &str, parts: &[String], rules: &[Rule]) -> Vec<Key<'static>> {
+    let key = key_under(policy, parts, rules);
+    let text = match parts {
+        [text] if text.contains(':') && key == key_of([text.as_str()]) => Some(Key::from(text.as_str())),
+        _ => None,
+    };
+    [Some(key), text.map(Key::into_owned)]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
 /// The key under a policy: in the group of the rule that leads to the policy.
 pub(super) fn key_under(policy: &str, parts: &[String], rules: &[Rule]) -> Key<'static> {
     let key = key_of(parts.iter().map(String::as_str));
@@ -151,7 +166,31 @@ pub(super) fn key_under(policy: &str, parts: &[String], rules: &[Rule]) -> Key<'
     }
 }
 
-async fn peek(limiter: &Limiter, name: &str, key: &Key<'static>) -> Option<KeyState> {
+/// The state of a key; of several ones, the state of the one with the largest usage.
+async fn peek(limiter: &Limiter, name: &str, keys: &[Key<'static>]) -> Option<KeyState> {
+    let mut found: Option<KeyState> = None;
+    for key in keys {
+        let state = peek_one(limiter, name, key).await;
+        found = match (found, state) {
+            (Some(first), Some(second)) => {
+                let has_quota = first.has_quota || second.has_quota;
+                let most_used = if second.used() > first.used() {
+                    second
+                } else {
+                    first
+                };
+                Some(KeyState {
+                    has_quota,
+                    ..most_used
+                })
+            }
+            (first, second) => first.or(second),
+        };
+    }
+    found
+}
+
+async fn peek_one(limiter: &Limiter, name: &str, key: &Key<'static>) -> Option<KeyState> {
     let policy = limiter.policy(name, key).ok()?;
     let decision = limiter.peek_all([LimitRequest::new(&policy, key)]).await.ok()?;
     let outcome = decision.outcome_at(0)?;
@@ -179,7 +218,7 @@ pub(super) async fn states(
         let rules = limiter.registry().rules();
         let mut states = Vec::with_capacity(keys.len());
         for parts in &keys {
-            states.push(peek(limiter, &name, &key_under(&name, parts, &rules)).await);
+            states.push(peek(limiter, &name, &keys_under(&name, parts, &rules)).await);
         }
         states
     });
@@ -264,8 +303,8 @@ pub(super) async fn list(
             let parts = requested.single_key_of(declared);
             let state = match &parts {
                 Some(parts) => {
-                    let key = key_under(&document.name, parts, &rules);
-                    peek(limiter, &document.name, &key).await
+                    let keys = keys_under(&document.name, parts, &rules);
+                    peek(limiter, &document.name, &keys).await
                 }
                 None => None,
             };
@@ -328,12 +367,14 @@ pub(super) async fn reset(
     record(&admin, &caller, &namespace, recorded, detail).await?;
     let reset = runtime.spawn(async move {
         let limiter = gateway.limiter();
-        let key = key_under(&name, &body.key, &limiter.registry().rules());
-        let policy = limiter.policy(&name, &key).ok()?;
-        limiter.reset(&policy, &key).await.ok()
+        for key in keys_under(&name, &body.key, &limiter.registry().rules()) {
+            let policy = limiter.policy(&name, &key).ok()?;
+            limiter.reset(&policy, &key).await.ok()?;
+        }
+        Some(())
     });
     match reset.await {
-        Ok(Some(_)) => Ok(StatusCode::NO_CONTENT),
+        Ok(Some(())) => Ok(StatusCode::NO_CONTENT),
         _ => {
             let detail = "the policy is not in force, or the store of the limits does not answer: try again";
             Err(AdminProblem::new(StatusCode::SERVICE_UNAVAILABLE, detail))

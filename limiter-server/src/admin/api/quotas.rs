@@ -17,7 +17,7 @@ use utoipa::ToSchema;
 
 use crate::admin::Admin;
 use crate::admin::api::caller::{AdminCaller, JsonBody};
-use crate::admin::api::keys::key_under;
+use crate::admin::api::keys::keys_under;
 use crate::admin::api::other_fields::NoOtherFields;
 use crate::admin::api::overlays::End;
 use crate::admin::api::policy_change::{Numbers, PolicyChange, unprocessable};
@@ -29,7 +29,8 @@ use crate::store::{DocumentKind, RULES};
 #[derive(Debug, Deserialize, ToSchema)]
 struct NamedKey {
     key: Option<String>,
-    /// The parts. They are escaped, and are in the group of the rule that leads to the policy.
+    /// The parts. They are escaped, and are in the group of the rule that leads to the policy. One
+    /// part with a colon, such as `user:7`, also denotes this text.
     parts: Option<Vec<String>>,
 }
 
@@ -58,10 +59,10 @@ pub(super) struct RemovedQuotaBody {
 }
 
 impl NamedKey {
-    /// The key under a policy.
-    async fn find(&self, admin: &Admin, change: &PolicyChange) -> Result<Key<'static>, AdminProblem> {
+    /// The keys under a policy. A quota of the last one applies to all of them.
+    async fn find(&self, admin: &Admin, change: &PolicyChange) -> Result<Vec<Key<'static>>, AdminProblem> {
         match (&self.key, &self.parts) {
-            (Some(key), None) => Ok(Key::from(key.as_str()).into_owned()),
+            (Some(key), None) => Ok(vec![Key::from(key.as_str()).into_owned()]),
             (None, Some(parts)) => {
                 let of = change.document();
                 let kind = DocumentKind::Rules;
@@ -69,7 +70,7 @@ impl NamedKey {
                 let rules = rules.filter(|of| !of.is_deleted);
                 let rules = rules.map(|of| parse_rules(&of.body)).transpose();
                 let rules = rules.map_err(|error| unprocessable(error.to_string()))?;
-                Ok(key_under(&of.name, parts, &rules.unwrap_or_default()))
+                Ok(keys_under(&of.name, parts, &rules.unwrap_or_default()))
             }
             _ => Err(unprocessable("expected one of `key` and `parts`")),
         }
@@ -91,7 +92,16 @@ pub(super) async fn set(
 ) -> Result<Response, AdminProblem> {
     let change = PolicyChange::read(&admin, &caller, (&namespace, &name)).await?;
     let numbers = body.numbers.policy(change.entry()?.policy())?;
-    let own = KeyOverride::new(numbers, body.key.find(&admin, &change).await?);
+    let mut keys = body.key.find(&admin, &change).await?;
+    // There is at least one key.
+    let Some(key) = keys.pop() else {
+        return Err(AdminProblem::not_found());
+    };
+    for other in keys {
+        // Its quota would take precedence.
+        change.registry().remove_override(&name, other);
+    }
+    let own = KeyOverride::new(numbers, key);
     let own = match body.end.time()? {
         Some(end) => own.until(end),
         None => own,
@@ -113,8 +123,9 @@ pub(super) async fn remove(
     JsonBody(body): JsonBody<RemovedQuotaBody>,
 ) -> Result<Response, AdminProblem> {
     let change = PolicyChange::read(&admin, &caller, (&namespace, &name)).await?;
-    let key = body.key.find(&admin, &change).await?;
-    if !change.registry().remove_override(&name, key) {
+    let keys = body.key.find(&admin, &change).await?.into_iter();
+    let removed = keys.filter(|key| change.registry().remove_override(&name, key.clone()));
+    if removed.count() == 0 {
         return Err(AdminProblem::not_found());
     }
     let action = format!("remove the quota of {}", body.key.shown());

@@ -5,7 +5,7 @@
 use askama::Template;
 use axum::extract::{Path, Query};
 use axum::response::Response;
-use limiter_core::Enforcement;
+use limiter_core::{Enforcement, Key};
 use serde::Deserialize;
 
 use crate::admin::numbers::grouped;
@@ -26,6 +26,7 @@ use crate::admin::pages::usage::{CountsView, PointListView};
 use crate::admin::pages::views::RevisionView;
 use crate::admin::pages::{links, render};
 use crate::admin::sentence::sentence;
+use crate::gateway::rules::key_of;
 use crate::policy_text::PolicyText;
 use crate::secret::fingerprint::is_fingerprint;
 use crate::store::now_micros;
@@ -123,9 +124,9 @@ impl ExplainQuery {
 
 /// The quota of a key in a text, in words.
 fn quota_of(text: &PolicyText, key: &str) -> Option<String> {
-    let parts: Vec<&str> = key.split(" / ").collect();
-    let key = crate::gateway::rules::key_of(parts);
-    let quota = text.overrides().iter().find(|of| *of.key() == key)?;
+    // A quota of a text with a colon applies to the part, too.
+    let keys = [key_of(key.split(" / ")), Key::from(key).into_owned()];
+    let quota = text.overrides().iter().find(|of| keys.contains(of.key()))?;
     Some(format!(
         "a quota of {} for this key",
         grouped(quota.policy().quota().whole())
