@@ -32,7 +32,8 @@ fn check_limits(proxy: &Proxy, server: &Server) {
 }
 
 fn limiter() -> Server {
-    Server::with_policies(EDGE, &["--trusted-proxies", "127.0.0.1"])
+    let text = format!("{EDGE}deny_keys = ['127.0.0.1:/denied']\n");
+    Server::with_policies(&text, &["--trusted-proxies", "127.0.0.1"])
 }
 
 #[test]
@@ -58,6 +59,12 @@ fn haproxy_limits_requests_and_explains_denials() {
     let args = ["-db", "-C", "DIRECTORY", "-f", "haproxy.cfg"];
     let proxy = Proxy::start("haproxy", &args, &files, server.http(), &[]);
     check_limits(&proxy, &server);
+    let closed = "http-request deny deny_status 503";
+    let open = Proxy::start("haproxy", &args, &files, server.http(), &[(closed, "# ")]);
+    for proxy in [&proxy, &open] {
+        assert_eq!(proxy.get("/denied").status, 403, "the key is on a list");
+    }
     server.kill();
     assert_eq!(proxy.get("/c").status, 503);
+    assert_eq!(open.get("/c").status, 200);
 }
