@@ -27,7 +27,8 @@ fn nginx(server: &Server, edits: &[(&str, &str)]) -> Proxy {
 
 #[test]
 fn nginx_limits_requests_and_explains_denials() {
-    let server = Server::with_policies(EDGE, &["--trusted-proxies", "127.0.0.1"]);
+    let text = format!("{EDGE}deny_keys = ['127.0.0.1:/denied']\n");
+    let server = Server::with_policies(&text, &["--trusted-proxies", "127.0.0.1"]);
     let proxy = nginx(&server, &[]);
     for remaining in ["r=1", "r=0"] {
         let allowed = proxy.get("/a?x=1");
@@ -49,6 +50,8 @@ fn nginx_limits_requests_and_explains_denials() {
     assert!((3_500..=3_600).contains(&seconds), "{seconds}");
     assert!(denied.header("ratelimit").unwrap().contains("r=0"));
     assert_eq!(proxy.get("/b").status, 200);
+    let listed = proxy.get("/denied");
+    assert_eq!((listed.status, listed.body.as_str()), (403, "forbidden\n"));
 }
 
 #[test]
