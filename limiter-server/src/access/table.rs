@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use serde::Deserialize;
 
@@ -165,6 +165,14 @@ impl AccessTable {
     #[must_use]
     pub fn len(&self) -> usize {
         self.tokens.values().map(Vec::len).sum::<usize>() + self.certificates.len()
+    }
+
+    /// The time until the first token ends that is valid now; `None` without such a token.
+    #[must_use]
+    pub fn first_expiry(&self, now: SystemTime) -> Option<Duration> {
+        let ends = self.tokens.values().flatten().map(|token| token.expires.time());
+        let left = ends.filter_map(|end| end.duration_since(now).ok());
+        left.filter(|left| !left.is_zero()).min()
     }
 
     /// The hashes of the tokens that calls have used since the last call of this method.

@@ -274,7 +274,7 @@ impl ControlPlane {
         };
         let denials = denials::run(self.denial_recorders(store, &publishers, &fleets));
         let library_usage = library_usage::run(fleets, store.clone(), library_status);
-        let monitor = monitor::run(store.clone(), publishers.clone());
+        let monitor = monitor::run(store.clone(), publishers.clone(), self.settings.access.clone());
         let publishing_tokens = async {
             let mut running: tokio::task::JoinSet<()> = tokens.into_iter().map(TokenPublisher::run).collect();
             while running.join_next().await.is_some() {}

@@ -1,11 +1,14 @@
 //! The alerts and the dashboard use metrics that a running server exports.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::SystemTime;
 
+use limiter_server::access::Expiry;
 use limiter_testing::RedisServer;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::support::access;
 use crate::support::admin::AdminClient;
 use crate::support::http;
 use crate::support::server::{Directory, Server, wait_until};
@@ -131,17 +134,25 @@ fn alerts_cover_the_states_of_the_control_plane() {
 fn metrics_show_suspensions_tokens_and_lost_redis() {
     let mut redis = Some(RedisServer::start());
     let url = redis.as_ref().unwrap().url();
-    let server = crate::support::admin::with_sqlite(&["--redis", &url, "--namespace", "prod"]);
+    let directory = Directory::new();
+    let in_20_days = Expiry::days_after(SystemTime::now(), 20).to_string();
+    let token = access::entry("edge", access::TOKEN, &["check:*"]).replace("2100-01-01", &in_20_days);
+    directory.write("limiter-server.toml", &token);
+    let database = format!("sqlite:{}", directory.path().join("limiter.db").display());
+    let args = ["--redis", &url, "--namespace", "prod"];
+    let server = crate::support::admin::with_database(directory, &database, &args);
     let root = AdminClient::set_up(&server);
+    let metric = |name: &str| server.metric(&format!("{name}{{namespace=\"prod\"}}"));
+    let expiry = || metric("limiter_server_token_expiry_seconds");
+    // The token of the settings file.
+    wait_until(|| (20.0..=21.0).contains(&(expiry() / 86_400.0)), || server.log());
     let body = serde_json::json!({ "scope": "all", "enforcement": "off", "for_seconds": 600 });
     let created = root.send("POST", "/namespaces/prod/suspensions", &[], &body);
     assert_eq!(created.status, 200, "{}", created.body);
     let body = serde_json::json!({ "name": "ci", "scopes": ["check:*"], "expires_in_days": 10 });
     let created = root.send("POST", "/namespaces/prod/tokens", &[], &body);
     assert_eq!(created.status, 201, "{}", created.body);
-    let metric = |name: &str| server.metric(&format!("{name}{{namespace=\"prod\"}}"));
     wait_until(|| metric("limiter_server_suspensions") > 0.5, || server.log());
-    let expiry = || metric("limiter_server_token_expiry_seconds");
     wait_until(|| (9.0..=10.0).contains(&(expiry() / 86_400.0)), || server.log());
     redis.take();
     wait_until(|| metric("limiter_server_redis_up") < 0.5, || server.log());

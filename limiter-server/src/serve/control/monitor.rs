@@ -2,10 +2,11 @@
 //!
 //! Every node with a database exports them, so the alerts take the maximum of all nodes.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use limiter_core::registry::Suspension;
 
+use crate::access::{Access, AccessTable};
 use crate::admin::edit::overlays;
 use crate::publish::{Publisher, timestamp};
 use crate::store::{Store, now_micros};
@@ -16,15 +17,17 @@ const INTERVAL: Duration = Duration::from_secs(5);
 const DESCRIPTORS: &str = "limiter_server_descriptors_total";
 
 /// Measures until the task is dropped.
-pub(super) async fn run(store: Store, publishers: Vec<Publisher>) {
+pub(super) async fn run(store: Store, publishers: Vec<Publisher>, access: Access) {
     // A counter that appears with its first event shows no increase.
     metrics::counter!(DESCRIPTORS, "policy" => "unmatched").increment(0);
     loop {
         let is_up = store.ping().await.is_ok();
         set("limiter_server_database_up", is_up);
-        for publisher in &publishers {
+        for (number, publisher) in publishers.iter().enumerate() {
             if is_up {
-                measure_store(&store, publisher).await;
+                // The gateway serves the first namespace, with the tokens of the settings file.
+                let own = (number == 0).then(|| access.table());
+                measure_store(&store, publisher, own.as_deref()).await;
             }
             measure_redis(&store, publisher).await;
         }
@@ -46,8 +49,9 @@ fn number(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// The outbox, the suspensions, the alerts and the tokens. A failure keeps the last values.
-async fn measure_store(store: &Store, publisher: &Publisher) {
+/// The outbox, the suspensions, the alerts and the tokens, also those of a gateway. A failure keeps
+/// the last values.
+async fn measure_store(store: &Store, publisher: &Publisher, gateway: Option<&AccessTable>) {
     let (namespace, now) = (publisher.namespace(), now_micros());
     if let Ok(publication) = store.publication(namespace).await {
         let age = publication
@@ -67,7 +71,10 @@ async fn measure_store(store: &Store, publisher: &Publisher) {
     if let Ok(tokens) = store.tokens(namespace).await {
         let valid = tokens.iter().filter(|token| token.is_valid_at(now));
         // Without a token, none expires.
-        let first = valid.map(|token| (token.expires_at - now) / 1_000_000).min();
+        let ends = valid.map(|token| (token.expires_at - now) / 1_000_000);
+        let left = gateway.and_then(|table| table.first_expiry(SystemTime::now()));
+        let left = left.map(|left| i64::try_from(left.as_secs()).unwrap_or(i64::MAX));
+        let first = ends.chain(left).min();
         set_of(
             "limiter_server_token_expiry_seconds",
             publisher,
