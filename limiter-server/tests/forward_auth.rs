@@ -55,6 +55,30 @@ fn forward_auth_limits_each_client_of_a_trusted_proxy() {
     assert_eq!(from("192.0.2.2").status, 200);
 }
 
+/// A denial without its key is in no list of denied keys.
+#[test]
+fn denial_names_the_client_behind_several_proxies() {
+    let args = [
+        "--trusted-proxies",
+        "127.0.0.0/8,10.0.7.0/24",
+        "--key-in-metadata",
+        "plain",
+    ];
+    let server = Server::with_policies(POLICIES, &args);
+    for (forwarded, key) in [
+        ("192.0.2.3", "192.0.2.3 / a"),
+        ("203.0.113.9, 192.0.2.1, 10.0.7.3", "192.0.2.1 / a"),
+        ("2001:db8::7", "2001:db8::/64 / a"),
+        ("::ffff:192.0.2.4, 10.0.7.3", "192.0.2.4 / a"),
+    ] {
+        let query = "policy=edge&key=client_ip&key=text:a";
+        let call = || forward_auth(&server, query, &[("x-forwarded-for", forwarded)]);
+        assert_eq!((call().status, call().status), (200, 200), "{forwarded}");
+        let denied = call();
+        assert_eq!((denied.status, &denied.json()["key"]), (429, &json!(key)));
+    }
+}
+
 #[test]
 fn key_has_the_parts_of_the_query() {
     let server = behind_trusted_proxy();

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use axum::http::{HeaderMap, Request};
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv6Net};
 use limiter_core::Key;
 use limiter_tower::key::{self, ClientIp, Extraction, KeyExtractor as _, TrustedProxies};
 
@@ -52,6 +52,19 @@ impl ForwardingProxies {
             // The peer is known, so the extraction returns a key.
             _ => Key::from(peer.ip().to_string()),
         }
+    }
+
+    /// The address that [`client_ip`](Self::client_ip) finds in these headers, as a text. IPv6: the
+    /// network of the first 64 bits.
+    pub(crate) fn client_text(&self, headers: &HeaderMap) -> Option<String> {
+        let lines = headers.get_all(FORWARDED_FOR).iter().rev();
+        let entries = lines.flat_map(|line| line.to_str().unwrap_or_default().rsplit(','));
+        let mut addresses = entries.map(|entry| entry.trim().parse::<IpAddr>().ok());
+        let client = addresses.find(|address| address.is_none_or(|address| !self.trusts(address)));
+        Some(match client??.to_canonical() {
+            IpAddr::V4(address) => address.to_string(),
+            IpAddr::V6(address) => Ipv6Net::new(address, 64).ok()?.trunc().to_string(),
+        })
     }
 
     /// Finds the client of a request from a trusted peer.

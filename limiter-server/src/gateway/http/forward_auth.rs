@@ -5,7 +5,7 @@
 //! because any other peer can write them itself. Tests: `tests/forward_auth.rs` and
 //! `tests/proxies.rs`.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use axum::extract::ConnectInfo;
 use axum::http::{HeaderMap, Request, StatusCode, header};
@@ -76,7 +76,7 @@ pub(super) async fn forward_auth(call: AdmittedCall) -> Result<Response, Problem
     caller.require(Action::Check, &query.policy)?;
     let gateway = &caller.gateway;
     let key = key(caller, &query.parts, request)?;
-    let shown = shown_key(&query.parts, request);
+    let shown = shown_key(caller, &query.parts, request);
     let rejected =
         |rejection: &Rejection| Problem::of_rejection(gateway, rejection).with_deny_status(query.deny_status);
     let policy = gateway.limiter().policy(&query.policy, &key);
@@ -217,15 +217,11 @@ fn key(caller: &Caller, parts: &[KeyPart], request: &Request<()>) -> Result<Key<
     Ok(key.into_owned())
 }
 
-/// The key as text for the admin UI; `None` if the address of the client is one of several, or can
-/// be shortened to a network.
-fn shown_key(parts: &[KeyPart], request: &Request<()>) -> Option<String> {
+/// The key as text for the admin UI; `None` if no text denotes it.
+fn shown_key(caller: &Caller, parts: &[KeyPart], request: &Request<()>) -> Option<String> {
     let of_header = |name: &str| header(request.headers(), name);
     let texts = parts.iter().map(|part| match part {
-        KeyPart::ClientIp => {
-            let address = of_header("x-forwarded-for")?.trim().parse::<Ipv4Addr>();
-            address.ok().map(|address| address.to_string())
-        }
+        KeyPart::ClientIp => shown_client(caller, request),
         KeyPart::Method => of_header("x-forwarded-method").map(str::to_owned),
         KeyPart::Host => of_header("x-forwarded-host").map(str::to_owned),
         KeyPart::Path => {
@@ -237,6 +233,18 @@ fn shown_key(parts: &[KeyPart], request: &Request<()>) -> Option<String> {
     });
     let texts: Option<Vec<String>> = texts.collect();
     texts.map(|texts| texts.join(" / "))
+}
+
+/// The address of the client as text, if it denotes the key of the client.
+fn shown_client(caller: &Caller, request: &Request<()>) -> Option<String> {
+    let proxies = caller.gateway.proxies();
+    let text = proxies.client_text(request.headers())?;
+    match proxies.client_ip().extract(request) {
+        Extraction::Key(address) => {
+            (Key::global().part(&text) == Key::global().key(&address)).then_some(text)
+        }
+        _ => None,
+    }
 }
 
 /// The only value of a header that configured peers write.
