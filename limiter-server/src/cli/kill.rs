@@ -29,13 +29,13 @@ pub(super) struct KillArgs {
     #[arg(long = "for", value_name = "DURATION", default_value = "1h")]
     duration: String,
     /// End of the suspension, such as 2030-01-01T00:00:00Z, in place of a duration.
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", conflicts_with = "duration")]
     until: Option<String>,
     /// Reason, for other operators.
     #[arg(long, required_unless_present = "end")]
     reason: Option<String>,
     /// End the suspension of this scope now.
-    #[arg(long, conflicts_with_all = ["enforcement", "reason", "until"])]
+    #[arg(long, conflicts_with_all = ["enforcement", "reason", "duration", "until"])]
     end: bool,
     /// Create the registry if Redis has none. Without it, an empty Redis is an error, because a
     /// registry that Redis has lost would be replaced by the suspension alone.

@@ -246,3 +246,22 @@ fn names_of_users_are_checked_by_the_command() {
     let users = root.get("/users").json();
     assert_eq!(users["users"].as_array().unwrap().len(), 1, "{users}");
 }
+
+/// A suspension that ends at another time than the operator expects is an outage.
+#[test]
+fn kill_rejects_two_ends() {
+    let until = [
+        "--enforcement",
+        "off",
+        "--reason",
+        "a test",
+        "--until",
+        "2030-01-01T00:00:00Z",
+    ];
+    for args in [&until[..], &["--end"]] {
+        let redis = ["--for", "2h", "--redis", "redis://127.0.0.1:1"];
+        let (code, _, errors) = run(&[&["kill", "all"], args, &redis].concat());
+        assert_eq!(code, Some(2), "{errors}");
+        assert!(errors.contains("'--for <DURATION>'"), "{errors}");
+    }
+}
