@@ -114,6 +114,23 @@ fn forms_state_the_proposals_that_they_close() {
     }
 }
 
+/// A list of the API has 100 entries by default.
+#[test]
+fn page_now_lists_all_proposals() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    let bounds = json!({ "bounds": { "max_capacity": 10 } });
+    root.send("PUT", "/namespaces/default/apps/shop", &[], &bounds);
+    root.put_policy("search", 0, &policy("search", 5, "shop"));
+    let eve = root.add_user("eve", &[("shop", "editor")]);
+    for capacity in 11..112 {
+        let proposed = eve.put_policy("search", 1, &policy("search", capacity, "shop"));
+        assert_eq!(proposed.status, 202, "{}", proposed.body);
+    }
+    let page = Browser::signed_in(&server, "root").get("/e/default/now").body;
+    assert_eq!(page.matches(">Proposed</span>").count(), 101);
+}
+
 #[test]
 fn restores_approvals_deletions_and_imports_state_the_proposals_that_they_close() {
     let server = with_sqlite(&[]);

@@ -14,6 +14,7 @@ use crate::admin::pages::caller::PageCaller;
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::{Layout, Section};
 use crate::admin::pages::policy_list::all_policies;
+use crate::admin::pages::proposals;
 use crate::admin::pages::publication;
 use crate::admin::pages::time::PageTime;
 use crate::admin::pages::trials;
@@ -77,19 +78,6 @@ struct UnmatchedView {
     unmatched: Option<Vec<String>>,
 }
 
-#[derive(Debug, serde::Deserialize)]
-struct OpenProposal {
-    name: String,
-    author: String,
-    reason: Option<String>,
-    created_at: PageTime,
-}
-
-#[derive(Debug, serde::Deserialize)]
-struct OpenProposals {
-    proposals: Vec<OpenProposal>,
-}
-
 impl UnmatchedRows {
     fn is_hidden(&self) -> bool {
         matches!(self, Self::Hidden)
@@ -132,10 +120,8 @@ pub(super) async fn show(
 
 /// Proposals, trials, and policies that are not in force.
 async fn waiting(caller: &PageCaller, environment: &str) -> Result<Vec<WaitingRow>, PageFailure> {
-    let path = links::api(environment, &["proposals"]);
-    let proposals: OpenProposals = caller.api.get(&path).await?;
-    let mut rows: Vec<WaitingRow> = proposals
-        .proposals
+    let mut rows: Vec<WaitingRow> = proposals::open(caller, environment)
+        .await?
         .into_iter()
         .map(|of| WaitingRow {
             href: links::page(environment, &["policies", &of.name]),
