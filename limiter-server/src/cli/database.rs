@@ -57,7 +57,9 @@ impl DatabaseArgs {
             (None, Some(path)) => std::fs::read_to_string(path)
                 .map(|text| text.trim_end().to_owned())
                 .map_err(|error| format!("cannot read {}: {error}", path.display()))?,
-            (None, None) => return Err("no database: set --database or LIMITER_DATABASE".to_owned()),
+            (None, None) => {
+                return Err("no database: set --database, --database-file or LIMITER_DATABASE".to_owned());
+            }
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
