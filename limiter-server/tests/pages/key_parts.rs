@@ -128,6 +128,28 @@ fn key_with_colon_is_shown_reset_and_raised() {
 }
 
 #[test]
+fn denied_key_is_not_shown_as_exhausted() {
+    let text = policy("search", 2, "shop") + "deny_keys = ['eve']\n";
+    let (server, root, browser) = with_policy(&text);
+    let block = json!({ "key": "acme", "for_seconds": 600 });
+    let blocked = root.send("POST", "/namespaces/default/blocks", &[], &block);
+    assert_eq!(blocked.status, 200, "{}", blocked.body);
+    for (key, word) in [("acme", "Blocked"), ("eve", "On the deny list")] {
+        wait_until(|| check(&server, &json!(key)) == 403, || server.log());
+        let page = browser.get(&format!("/e/default/customers?key={key}")).body;
+        assert!(
+            page.contains(&format!("<span class=\"state bad\">{word}</span>")),
+            "{page}"
+        );
+        for wrong in ["Nothing left", "nothing is used", "customers/reset"] {
+            assert!(!page.contains(wrong), "{key}: {wrong}: {page}");
+        }
+        let before = format!("A block denies the calls of {key}.");
+        assert_eq!(page.contains(&before), key == "acme", "{page}");
+    }
+}
+
+#[test]
 fn policy_is_created_from_text() {
     let server = with_sqlite(&[]);
     let root = AdminClient::set_up(&server);

@@ -8,7 +8,7 @@ use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use limiter_core::registry::Rule;
-use limiter_core::{Key, LimitRequest, Limiter};
+use limiter_core::{Key, LimitRequest, Limiter, Origin};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::{IntoParams, ToSchema};
@@ -19,6 +19,7 @@ use crate::admin::api::policies::is_readable;
 use crate::admin::api::problem::AdminProblem;
 use crate::admin::permissions::{AdminAction, Object, may};
 use crate::admin::{Admin, GatewayHandle};
+use crate::gateway::explanation::origin_name;
 use crate::gateway::rules::key_of;
 use crate::store::{DocumentKind, RecordedAction, StoredDocument, now_micros};
 
@@ -119,6 +120,8 @@ pub(super) struct KeyState {
     remaining: u64,
     reset_after_ms: u64,
     pub(super) has_quota: bool,
+    /// The origin of a denial that does not depend on the usage: a block, a key list, a suspension.
+    denied_by: Option<&'static str>,
 }
 
 impl KeyState {
@@ -200,10 +203,18 @@ async fn peek_one(limiter: &Limiter, name: &str, key: &Key<'static>) -> Option<K
         remaining: outcome.remaining().whole(),
         reset_after_ms: u64::try_from(outcome.reset_after().as_millis()).unwrap_or(u64::MAX),
         has_quota: overrides.iter().any(|of| of.key() == key),
+        denied_by: (!decision.is_allowed() && is_of_key(decision.origin()))
+            .then(|| origin_name(decision.origin())),
     })
 }
 
-/// The states of keys under one policy, in order; `None` for those that are not known.
+/// Returns whether a decision depends on the key and not on its usage.
+fn is_of_key(origin: Origin) -> bool {
+    matches!(origin, Origin::Block | Origin::KeyList | Origin::Suspension)
+}
+
+/// The states of keys under one policy, in order; `None` for those that are not known, as those of
+/// blocked keys.
 pub(super) async fn states(
     admin: &Admin,
     (namespace, name): (&str, &str),
@@ -218,7 +229,8 @@ pub(super) async fn states(
         let rules = limiter.registry().rules();
         let mut states = Vec::with_capacity(keys.len());
         for parts in &keys {
-            states.push(peek(limiter, &name, &keys_under(&name, parts, &rules)).await);
+            let state = peek(limiter, &name, &keys_under(&name, parts, &rules)).await;
+            states.push(state.filter(|state| state.denied_by.is_none()));
         }
         states
     });
@@ -316,6 +328,7 @@ pub(super) async fn list(
                         "remaining": state.remaining,
                         "reset_after_ms": state.reset_after_ms,
                         "has_quota": state.has_quota,
+                        "denied_by": state.denied_by,
                     })
                 });
                 fields.insert("key".to_owned(), state.unwrap_or_default());

@@ -91,12 +91,14 @@ pub(super) struct ResetForm {
 }
 
 /// The state of the key under a policy.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 struct KeyStateView {
     limit: u64,
     remaining: u64,
     reset_after_ms: u64,
     has_quota: bool,
+    /// The origin of a denial that does not depend on the usage.
+    denied_by: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -161,13 +163,14 @@ struct CustomersTemplate {
 }
 
 impl KeyStateView {
-    fn used(self) -> u64 {
+    fn used(&self) -> u64 {
         self.limit.saturating_sub(self.remaining)
     }
 
     /// The time until nothing is used, in words.
-    fn reset_text(self) -> String {
+    fn reset_text(&self) -> String {
         match self.reset_after_ms.div_ceil(1_000) {
+            _ if self.denied_by.is_some() => "not known".to_owned(),
             0 => "nothing is used".to_owned(),
             seconds @ 1..=119 => format!("in {seconds} s"),
             seconds @ 120..=7_199 => format!("in {} min", seconds.div_ceil(60)),
@@ -176,7 +179,7 @@ impl KeyStateView {
     }
 
     /// The class of the state: red without anything left.
-    fn class(self) -> &'static str {
+    fn class(&self) -> &'static str {
         match (self.remaining, self.used()) {
             (0, _) => "bad",
             (_, 0) => "off",
@@ -184,12 +187,23 @@ impl KeyStateView {
         }
     }
 
-    fn word(self) -> &'static str {
-        match (self.remaining, self.used()) {
-            (0, _) => "Nothing left",
-            (_, 0) => "Not used",
-            _ => "In use",
+    fn word(&self) -> &'static str {
+        match (self.denied_by.as_deref(), self.remaining, self.used()) {
+            (Some("block"), ..) => "Blocked",
+            (Some("key_list"), ..) => "On the deny list",
+            (Some(_), ..) => "Denied",
+            (None, 0, _) => "Nothing left",
+            (None, _, 0) => "Not used",
+            (None, ..) => "In use",
         }
+    }
+}
+
+impl CustomersTemplate {
+    /// Returns whether a block denies the key under a policy.
+    fn is_blocked(&self) -> bool {
+        let mut states = self.rows.iter().filter_map(|row| row.state.as_ref());
+        states.any(|state| state.denied_by.as_deref() == Some("block"))
     }
 }
 
@@ -278,7 +292,7 @@ pub(super) async fn show(
             );
             // The fullest first.
             page.rows.sort_by_key(|row| {
-                let state = row.state.map_or((1_000, 1), |state| {
+                let state = row.state.as_ref().map_or((1_000, 1), |state| {
                     let left = state.remaining.saturating_mul(1_000) / state.limit.max(1);
                     (left, u64::from(state.used() == 0))
                 });
@@ -378,6 +392,7 @@ mod tests {
             remaining,
             reset_after_ms,
             has_quota: false,
+            denied_by: None,
         };
         assert_eq!(state(10, 0).word(), "Not used");
         assert_eq!(state(0, 1_001).word(), "Nothing left");
