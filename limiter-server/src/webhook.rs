@@ -27,8 +27,8 @@ const CLAIM: Duration = Duration::from_secs(60);
 const LONGEST_PAUSE: Duration = Duration::from_secs(20);
 /// The largest number of events that wait. The oldest ones are dropped beyond it.
 const MAX_BACKLOG: i64 = 1_000;
-/// The age of an event that is sent. The transactions of older events have ended, so no event with
-/// a lower number appears later and is missed.
+/// The age of an event that is sent. An event that a longer transaction can precede waits longer:
+/// [`Store::events_after`].
 const SETTLED: Duration = Duration::from_secs(2);
 /// The number of events that are read at once.
 const BATCH: i64 = 50;

@@ -1,11 +1,14 @@
 //! The saves, suspensions and conflicts that a webhook receives: entries of the audit, read from a
 //! position that all nodes share.
 
-use crate::store::sql::binds;
+use crate::store::sql::{Dialect, binds};
 use crate::store::{AuditEntry, Store, StoreError, audit};
 
 /// The time of a clock that was further ahead delays no event.
 const MAX_AHEAD: i64 = 60_000_000;
+/// How long an event waits for a transaction with a lower number. A transaction takes the number of
+/// an entry before it ends, and one that was rolled back leaves its number unused.
+const LONGEST_TRANSACTION: i64 = 60_000_000;
 /// The name of the position.
 const CURSOR: &str = "webhook";
 /// The kinds of documents, and the actions on them.
@@ -50,9 +53,10 @@ impl Store {
 
     /// At most `limit` events after a position and before the first one that is not older than
     /// `before`, the oldest first. Concurrent transactions can commit in another order than that of
-    /// their numbers, so `before` must be earlier than the start of every transaction that has not
-    /// ended. Times can have another order than numbers, too: a later event waits for an earlier
-    /// one with a later time, because the position would pass over it.
+    /// their numbers, so an event behind an unused number also waits until it is a minute older
+    /// than `before`: a transaction can have taken the number and not have ended. Times can have
+    /// another order than numbers, too: a later event waits for an earlier one with a later time,
+    /// because the position would pass over it.
     ///
     /// # Errors
     ///
@@ -63,18 +67,32 @@ impl Store {
         before: i64,
         limit: i64,
     ) -> Result<Vec<AuditEntry>, StoreError> {
+        let columns = "id, namespace, created_at, actor, action, object, apps, detail";
+        // The number of an entry is its position after the cursor if no number before it is unused.
+        // One statement reads both, so no entry appears between them.
+        let integer = match self.dialect() {
+            Dialect::MySql => "SIGNED",
+            Dialect::Sqlite | Dialect::Postgres => "BIGINT",
+        };
         let sql = format!(
-            "SELECT id, namespace, created_at, actor, action, object, apps, detail FROM audit \
-             WHERE id > ? AND {} ORDER BY id LIMIT ?",
+            "SELECT {columns}, ordinal FROM \
+             (SELECT {columns}, CAST(ROW_NUMBER() OVER (ORDER BY id) AS {integer}) AS ordinal \
+             FROM audit WHERE id > ?) AS entries WHERE {} ORDER BY id LIMIT ?",
             is_event()
         );
-        let rows = self.pool.rows(&sql, binds![cursor, limit]).await?;
-        let events: Result<Vec<AuditEntry>, StoreError> = rows.iter().map(audit::read).collect();
-        let recent = before..before.saturating_add(MAX_AHEAD);
-        let settled = events?
-            .into_iter()
-            .take_while(|of| !recent.contains(&of.created_at));
-        Ok(settled.collect())
+        let mut events = Vec::new();
+        for row in self.pool.rows(&sql, binds![cursor, limit]).await? {
+            let (event, ordinal) = (audit::read(&row)?, row.int(8)?);
+            let oldest = match event.id.saturating_sub(cursor) > ordinal {
+                true => before.saturating_sub(LONGEST_TRANSACTION),
+                false => before,
+            };
+            if (oldest..before.saturating_add(MAX_AHEAD)).contains(&event.created_at) {
+                break;
+            }
+            events.push(event);
+        }
+        Ok(events)
     }
 
     /// The number of events after a position.

@@ -127,3 +127,50 @@ fn publication_of_another_node_between_the_reads_raises_no_alert() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     runtime.unwrap().block_on(publish_between_the_reads(&url));
 }
+/// A transaction takes the number of its entry and commits after a later one.
+async fn commit_an_earlier_number_late(url: &str) {
+    const SECOND: i64 = 1_000_000;
+    const NOW: i64 = 1_800_000_000 * SECOND;
+    let store = Store::open(url).await.unwrap();
+    let policy = DocumentKind::Policy;
+    let insert = |name: &str, age: i64| {
+        sqlx::AssertSqlSafe(format!(
+            "INSERT INTO audit (namespace, created_at, actor, action, object) \
+             VALUES ('prod', {}, 'ann', 'policy.update', '{name}')",
+            NOW - age * SECOND
+        ))
+    };
+    let read = async |cursor: i64, age: i64| {
+        let events = store.events_after(cursor, NOW - age * SECOND, 10).await.unwrap();
+        events.into_iter().map(|of| of.object).collect::<Vec<_>>()
+    };
+    let mut other = PgConnection::connect(url).await.unwrap();
+    let mut slow = other.begin().await.unwrap();
+    slow.execute(insert("slow", 30)).await.unwrap();
+    save(&store, policy, "fast", 0, &bucket("fast", ""), NOW - 29 * SECOND).await;
+    assert_eq!(read(0, 2).await, Vec::<String>::new());
+    slow.commit().await.unwrap();
+    assert_eq!(read(0, 2).await, ["slow", "fast"]);
+
+    // A transaction that was rolled back leaves its number unused.
+    let cursor = store.newest_change().await.unwrap();
+    let mut rolled_back = other.begin().await.unwrap();
+    rolled_back.execute(insert("never", 30)).await.unwrap();
+    save(&store, policy, "next", 0, &bucket("next", ""), NOW - 29 * SECOND).await;
+    rolled_back.rollback().await.unwrap();
+    assert_eq!(read(cursor, 2).await, Vec::<String>::new());
+    assert_eq!(read(cursor, -60).await, ["next"]);
+    store.record("prod", "ann", "key.read", "", NOW).await.unwrap();
+    save(&store, policy, "last", 0, &bucket("last", ""), NOW - 29 * SECOND).await;
+    let cursor = cursor + 2;
+    assert_eq!(read(cursor, 2).await, ["last"], "other entries are no gap");
+}
+
+#[test]
+fn webhook_event_whose_transaction_commits_late_is_not_passed_over() {
+    let database = Database::postgres();
+    let url = database.create("late");
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    runtime.unwrap().block_on(commit_an_earlier_number_late(&url));
+}
+
