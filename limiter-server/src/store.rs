@@ -49,7 +49,7 @@ pub use crate::store::restoration::ChangeMark;
 pub use crate::store::save::{Authorship, SaveFailure, SaveRequest, SavedDocument};
 pub use crate::store::sql::Dialect;
 use crate::store::sql::SqlPool;
-pub use crate::store::tokens::{NewStoredToken, StoredToken, TokenChange};
+pub use crate::store::tokens::{NewStoredToken, StoredToken, TokenChange, TokenIssuer};
 pub use crate::store::usage::{UsageKind, UsagePoint, UsageSpan, UsageTotals};
 
 /// The name of the document that contains the rules of a namespace.

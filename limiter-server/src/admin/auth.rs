@@ -24,7 +24,9 @@ pub use crate::admin::auth::origin::require_same_origin;
 use crate::admin::auth::password::PasswordError;
 use crate::admin::permissions::{Actor, Role};
 use crate::secret::{self, Secret};
-use crate::store::{Account, GrantedRole, NewAccount, StoreError, StoredToken, micros, now_micros};
+use crate::store::{
+    Account, GrantedRole, NewAccount, StoreError, StoredToken, TokenIssuer, micros, now_micros,
+};
 
 /// The lifetime of a session.
 const SESSION: Duration = Duration::from_secs(12 * 3_600);
@@ -287,7 +289,10 @@ impl Admin {
             return Ok(None);
         };
         let roles = self.store().roles_of(user, groups).await?;
-        Ok(Some(Actor::new(user, account.is_admin, &roles)))
+        Ok(Some(Actor {
+            issuer: TokenIssuer::Account,
+            ..Actor::new(user, account.is_admin, &roles)
+        }))
     }
 
     async fn identify_token(&self, secret: &str) -> Result<Actor, AuthError> {
@@ -335,6 +340,7 @@ fn actor_of_token(token: &StoredToken) -> Actor {
         .collect();
     Actor {
         user: token.created_by.clone(),
+        issuer: TokenIssuer::Token(token.id.clone()),
         ..Actor::new(format!("token:{}", token.label), false, &roles)
     }
 }

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::store::GrantedRole;
+use crate::store::{GrantedRole, TokenIssuer};
 
 /// The name that denotes all apps of a namespace.
 pub const ALL_APPS: &str = "*";
@@ -69,6 +69,8 @@ pub struct Actor {
     /// The responsible user: for a token its creator, otherwise as `name`. Tokens that the actor
     /// issues end with this user.
     pub user: String,
+    /// The credential, which must still be valid when a token is stored.
+    pub issuer: TokenIssuer,
     /// True if the actor is an administrator of the server: of all namespaces, users and settings.
     pub is_server_admin: bool,
     /// The roles as (namespace, app, role).
@@ -87,6 +89,7 @@ impl Actor {
         Self {
             user: name.clone(),
             name,
+            issuer: TokenIssuer::default(),
             is_server_admin,
             roles: roles.collect(),
         }

@@ -104,7 +104,7 @@ pub(crate) async fn issue(
         created_at: now,
         expires_at: now.saturating_add(days * MICROS_PER_DAY),
     };
-    store.add_token(&new, None).await?;
+    store.issue_token(&new, None, &actor.issuer).await?;
     Ok(IssuedToken {
         id: new.id,
         secret,
@@ -143,7 +143,9 @@ pub(crate) async fn rotate(
         created_at: now,
         expires_at: now.saturating_add(old.expires_at - old.created_at),
     };
-    store.add_token(&new, Some((id, ends_at))).await?;
+    store
+        .issue_token(&new, Some((id, ends_at)), &actor.issuer)
+        .await?;
     Ok(IssuedToken {
         id: new.id,
         secret,

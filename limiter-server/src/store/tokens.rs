@@ -9,7 +9,7 @@
 //! `tests/issued_tokens.rs`.
 
 use crate::store::sql::{SqlRow, SqlTransaction, binds};
-use crate::store::{Store, StoreError, audit};
+use crate::store::{Store, StoreError, audit, now_micros};
 
 /// A token. The secret itself is not stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,6 +88,19 @@ impl StoredToken {
     }
 }
 
+/// The credential of a request for a token. It must be valid when the token is stored, because the
+/// user can be removed between both.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum TokenIssuer {
+    /// A command, or a user that a proxy names and that has no account.
+    #[default]
+    WithoutAccount,
+    /// A session of a user with an account.
+    Account,
+    /// The token of this identity.
+    Token(String),
+}
+
 /// A change of the state of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenChange {
@@ -131,17 +144,33 @@ impl Store {
         row.as_ref().map(StoredToken::read).transpose()
     }
 
+    /// Adds a token that no request asks for, as [`issue_token`](Self::issue_token).
+    ///
+    /// # Errors
+    ///
+    /// As [`issue_token`](Self::issue_token).
+    pub async fn add_token(
+        &self,
+        new: &NewStoredToken,
+        replaced: Option<(&str, i64)>,
+    ) -> Result<(), StoreError> {
+        self.issue_token(new, replaced, &TokenIssuer::WithoutAccount)
+            .await
+    }
+
     /// Adds a token. If it replaces one, that token ends at the given time, or at the end of an
     /// earlier rotation if that is sooner. If the creator was disabled meanwhile, the token is
     /// suspended.
     ///
     /// # Errors
     ///
-    /// [`StoreError::NotFound`] when the replaced token has been revoked.
-    pub async fn add_token(
+    /// [`StoreError::NotFound`] when the replaced token has been revoked, or the issuer has been
+    /// removed or revoked.
+    pub async fn issue_token(
         &self,
         new: &NewStoredToken,
         replaced: Option<(&str, i64)>,
+        issuer: &TokenIssuer,
     ) -> Result<(), StoreError> {
         self.require_writable()?;
         let mut transaction = self.pool.begin().await?;
@@ -151,6 +180,15 @@ impl Store {
             transaction.dialect().for_update()
         );
         let creator = transaction.row(&sql, binds![&new.created_by]).await?;
+        match issuer {
+            TokenIssuer::WithoutAccount => {}
+            TokenIssuer::Account if creator.is_some() => {}
+            TokenIssuer::Account => return Err(StoreError::NotFound),
+            TokenIssuer::Token(id) => {
+                // A revocation since the start of the request has a later time than the new token.
+                require_valid(&mut transaction, &new.namespace, id, now_micros()).await?;
+            }
+        }
         let is_suspended = creator.map_or(Ok(false), |row| row.flag(0))?;
         let sql = "INSERT INTO token (id, hash, label, namespace, scopes, created_by, created_at, expires_at, suspended) \
                    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)";
@@ -245,6 +283,25 @@ impl Store {
         self.require_writable()?;
         let sql = "UPDATE token SET used_day = ? WHERE id = ?";
         self.pool.execute(sql, binds![day, id]).await.map(|_| ())
+    }
+}
+
+/// Fails if a token is not valid any more. Locks it until the end of the transaction.
+async fn require_valid(
+    transaction: &mut SqlTransaction,
+    namespace: &str,
+    id: &str,
+    now: i64,
+) -> Result<(), StoreError> {
+    let sql = format!(
+        "SELECT {COLUMNS} FROM token WHERE namespace = ? AND id = ?{}",
+        transaction.dialect().for_update()
+    );
+    let row = transaction.row(&sql, binds![namespace, id]).await?;
+    let token = row.as_ref().map(StoredToken::read).transpose()?;
+    match token.is_some_and(|token| token.is_valid_at(now)) {
+        true => Ok(()),
+        false => Err(StoreError::NotFound),
     }
 }
 

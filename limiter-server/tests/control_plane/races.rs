@@ -5,7 +5,8 @@ use limiter_testing::{Proxy, RedisServer};
 use serde_json::{Value, json};
 use sqlx::{Connection as _, Executor as _, PgConnection, Row as _};
 
-use crate::support::admin::{AdminClient, policy_of_all, with_database};
+use crate::support::admin::{AdminClient, Credentials, policy_of_all, with_database, with_sqlite};
+use crate::support::browser::Browser;
 use crate::support::databases::Database;
 use crate::support::server::{Directory, wait_until};
 use crate::{bucket, in_force, publisher_of, registry_of, save};
@@ -93,14 +94,7 @@ async fn publish_between_the_reads(url: &str) {
     let late = publisher.clone();
     let late = tokio::spawn(async move { late.publish().await });
     // The node has read the registry, and waits for its first table.
-    loop {
-        let waiting = "SELECT COUNT(*) FROM pg_locks WHERE NOT granted";
-        let row = observer.fetch_one(waiting).await.unwrap();
-        if row.get::<i64, _>(0) > 0 {
-            break;
-        }
-        tokio::task::yield_now().await;
-    }
+    wait_for_a_waiting_lock(&mut observer, &late).await;
     let registry = registry_of(&redis);
     let (revision, text) = registry.read().await.unwrap().unwrap();
     let published = registry.publish(&text, revision).await.unwrap();
@@ -127,6 +121,68 @@ fn publication_of_another_node_between_the_reads_raises_no_alert() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     runtime.unwrap().block_on(publish_between_the_reads(&url));
 }
+
+/// Waits until a statement of a task waits for a lock, or the task has ended.
+async fn wait_for_a_waiting_lock<T>(observer: &mut PgConnection, task: &tokio::task::JoinHandle<T>) {
+    while !task.is_finished() {
+        let waiting = "SELECT COUNT(*) FROM pg_locks WHERE NOT granted";
+        let row = observer.fetch_one(waiting).await.unwrap();
+        if row.get::<i64, _>(0) > 0 {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// The user is removed after the sign-in of the request, before the token is stored.
+#[test]
+fn token_of_a_user_that_is_removed_meanwhile_is_not_stored() {
+    const TOKENS: &str = "/namespaces/default/tokens";
+    let database = Database::postgres();
+    let url = database.create("removed");
+    let server = with_database(Directory::new(), &url, &[]);
+    let root = AdminClient::set_up(&server);
+    let ann = root.add_user("ann", &[("*", "admin")]);
+    let body = json!({ "name": "first", "scopes": ["admin:admin"] });
+    let first = ann.send("POST", TOKENS, &[], &body);
+    assert_eq!(first.status, 201, "{}", first.body);
+    let secret = first.json()["secret"].as_str().unwrap().to_owned();
+    let program = AdminClient::new(server.admin(), Credentials::Token(secret));
+    // The first use on a day is recorded.
+    assert_eq!(program.get(TOKENS).status, 200);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    for (client, lock, change) in [
+        (
+            program,
+            "SELECT id FROM token WHERE label = 'first' FOR UPDATE",
+            "UPDATE token SET revoked_at = 1 WHERE label = 'first'",
+        ),
+        (
+            ann,
+            "SELECT name FROM account WHERE name = 'ann' FOR UPDATE",
+            "DELETE FROM account WHERE name = 'ann'",
+        ),
+    ] {
+        runtime.block_on(async {
+            let connect = async || PgConnection::connect(&url).await.unwrap();
+            let (mut other, mut observer) = (connect().await, connect().await);
+            let mut other = other.begin().await.unwrap();
+            other.execute(lock).await.unwrap();
+            let created = tokio::task::spawn_blocking(move || {
+                let body = json!({ "name": "late", "scopes": ["check:*"] });
+                client.send("POST", TOKENS, &[], &body)
+            });
+            wait_for_a_waiting_lock(&mut observer, &created).await;
+            other.execute(change).await.unwrap();
+            other.commit().await.unwrap();
+            let created = created.await.unwrap();
+            assert_eq!(created.status, 404, "{}", created.body);
+        });
+        let tokens = root.get(TOKENS).body;
+        assert!(!tokens.contains("late"), "{tokens}");
+    }
+}
+
 /// A transaction takes the number of its entry and commits after a later one.
 async fn commit_an_earlier_number_late(url: &str) {
     const SECOND: i64 = 1_000_000;
@@ -172,5 +228,31 @@ fn webhook_event_whose_transaction_commits_late_is_not_passed_over() {
     let url = database.create("late");
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     runtime.unwrap().block_on(commit_an_earlier_number_late(&url));
+}
+
+/// The first use of a token on a day is recorded. A standby of the database accepts no record.
+#[test]
+fn token_is_accepted_while_the_database_only_reads() {
+    let database = Database::postgres();
+    let url = database.create("standby");
+    let server = with_database(Directory::new(), &url, &[]);
+    let root = AdminClient::set_up(&server);
+    let body = json!({ "name": "ci", "scopes": ["admin:viewer"] });
+    let created = root.send("POST", "/namespaces/default/tokens", &[], &body);
+    let secret = created.json()["secret"].as_str().unwrap().to_owned();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let mut connection = PgConnection::connect(&url).await.unwrap();
+        for refusal in [
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS \
+             $$ BEGIN RAISE EXCEPTION 'read only' USING ERRCODE = '25006'; END $$",
+            "CREATE TRIGGER refused BEFORE UPDATE ON token FOR EACH STATEMENT EXECUTE FUNCTION refuse()",
+        ] {
+            connection.execute(refusal).await.unwrap();
+        }
+    });
+    let program = AdminClient::new(server.admin(), Credentials::Token(secret));
+    let read = program.get("/namespaces/default/policies");
+    assert_eq!(read.status, 200, "{}", read.body);
 }
 

@@ -8,8 +8,8 @@ fn actor(roles: &[(&str, &str, Role)]) -> Actor {
     Actor {
         name: "ann".to_owned(),
         user: "ann".to_owned(),
-        is_server_admin: false,
         roles: roles.collect(),
+        ..Actor::default()
     }
 }
 
