@@ -9,6 +9,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::store::alerts;
+use crate::store::retention::EXPORTED;
 use crate::store::sql::{SqlTransaction, binds};
 use crate::store::{Store, StoreError, audit};
 
@@ -83,7 +84,11 @@ impl Store {
         if let Some(row) = self.pool.row(sql, binds![mark.change]).await? {
             return Ok(row.int(0)? != mark.at);
         }
-        // Exports remove the oldest entries and never the newest one.
+        let exported = self.setting(EXPORTED).await?;
+        if exported.is_some_and(|id| id.parse().is_ok_and(|id: i64| mark.change <= id)) {
+            return Ok(false);
+        }
+        // An earlier version has not recorded its exports. They never remove the newest entry.
         let oldest = self.pool.row("SELECT MIN(id) FROM audit", Vec::new()).await?;
         let oldest = oldest.map_or(Ok(None), |row| row.optional_int(0))?;
         Ok(oldest.is_none_or(|oldest| oldest < mark.change))

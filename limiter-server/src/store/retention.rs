@@ -3,6 +3,10 @@
 use crate::store::sql::{Bind, TABLE_TIMEOUT, binds};
 use crate::store::{AuditEntry, Store, StoreError, UsageKind, UsageSpan, audit};
 
+/// The name of the highest number among the exported entries of the audit. Times can have another
+/// order than numbers, so an entry with a lower number can stay.
+pub(super) const EXPORTED: &str = "audit-exported";
+
 impl Store {
     /// Removes counts of decisions: those of minutes and of hours that began before these times.
     /// Returns the number of removed rows.
@@ -59,10 +63,26 @@ impl Store {
     pub async fn remove_audit(&self, entries: &[AuditEntry]) -> Result<(), StoreError> {
         self.require_writable()?;
         let mut transaction = self.pool.begin().await?;
+        let mut highest = 0;
         for entry in entries {
             let sql = "DELETE FROM audit WHERE id = ?";
             transaction.execute(sql, binds![entry.id]).await?;
+            highest = highest.max(entry.id);
         }
+        let sql = "SELECT content FROM setting WHERE name = ?";
+        let before = transaction.row(sql, binds![EXPORTED]).await?;
+        let before = before.map(|row| row.text(0)).transpose()?;
+        let highest = before
+            .iter()
+            .filter_map(|id| id.parse().ok())
+            .fold(highest, i64::max);
+        let sql = match before {
+            Some(_) => "UPDATE setting SET content = ? WHERE name = ?",
+            None => "INSERT INTO setting (content, name) VALUES (?, ?)",
+        };
+        transaction
+            .execute(sql, binds![highest.to_string(), EXPORTED])
+            .await?;
         transaction.commit().await
     }
 }

@@ -61,6 +61,7 @@ pub(crate) fn run(database: &Database) {
         denials::higher_samples_replace_lower_ones,
         events::event_with_a_later_time_is_not_passed_over,
         restoration::lost_change_is_detected,
+        restoration::exported_change_behind_a_later_time_is_not_lost,
         restoration::rotated_token_is_distrusted,
         restoration::later_namespace_keeps_confirmed_tokens,
     ];

@@ -47,6 +47,26 @@ pub(super) async fn lost_change_is_detected(store: Store, _: &str) {
     assert!(!store.has_lost(&newest).await.expect("an answer"));
 }
 
+/// The clocks of nodes differ, so the export can remove an entry and leave an earlier one.
+pub(super) async fn exported_change_behind_a_later_time_is_not_lost(store: Store, _: &str) {
+    let mut marks = Vec::new();
+    for (name, at) in [("ahead", 9), ("behind", 5), ("newest", 10)] {
+        let saved = store.save(&save(name, 0), &author("ann", at)).await;
+        saved.expect("saved");
+        marks.push(store.newest_mark().await.expect("a mark"));
+    }
+    let moved = store.audit_before(7, 10).await.expect("a list");
+    store.remove_audit(&moved).await.expect("removed");
+    for mark in &marks {
+        assert!(!store.has_lost(mark).await.expect("an answer"), "{mark}");
+    }
+    let later = ChangeMark {
+        change: marks[2].change + 1,
+        ..marks[2].clone()
+    };
+    assert!(store.has_lost(&later).await.expect("an answer"));
+}
+
 fn token_in(namespace: &str, id: &str) -> NewStoredToken {
     NewStoredToken {
         id: id.to_owned(),
