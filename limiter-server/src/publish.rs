@@ -7,6 +7,7 @@
 //! own gateway follows SQL. Tests: `tests/publish.rs`.
 
 mod database_mark;
+mod draft;
 mod error;
 mod guard;
 pub(crate) mod key_secret;
@@ -24,11 +25,12 @@ use tokio::sync::{Notify, watch};
 
 use crate::policy_text::{PolicyText, TextError};
 use crate::publish::database_mark::follows_lost_change;
+use crate::publish::draft::{Draft, title};
 use crate::publish::error::PublishError;
 use crate::publish::reconcile::{DocumentId, KnownDocument, KnownState, ObservedRegistry, Step, next_step};
 pub(crate) use crate::publish::registry_text::timestamp;
 use crate::publish::registry_text::{known_contents, put, with_mark};
-use crate::store::{DocumentKind, Store, StoreError, now_micros};
+use crate::store::{ChangeMark, DocumentKind, Store, StoreError, now_micros};
 
 /// The interval between passes without a notification.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -205,7 +207,7 @@ impl Publisher {
             return Ok(());
         }
         let documents = inner.store.documents(&inner.namespace).await?;
-        let mut confirmed = Vec::new();
+        let (mut confirmed, mut unreadable) = (Vec::new(), Vec::new());
         // A cache of an earlier run can contain others.
         for name in registry.names() {
             if !documents
@@ -228,8 +230,9 @@ impl Publisher {
         for document in &documents {
             let of_registry = PolicyText::of(registry, &document.name);
             let is_same = of_registry.is_some_and(|of| of.to_toml() == document.body);
-            if !is_same {
-                put(document, registry)?;
+            if !is_same && let Err(error) = put(document, registry) {
+                unreadable.push(format!("{} is not in force: {error}", title(document)));
+                continue;
             }
             if document.published < document.revision {
                 confirmed.push((document.kind, document.name.clone(), document.revision));
@@ -241,9 +244,13 @@ impl Publisher {
                 .confirm(&inner.namespace, versions.newest_change, &confirmed, now_micros())
                 .await?;
         }
-        self.set_agreed(
-            Some(self.versions(0).await?).filter(|now| now.newest_change == versions.newest_change),
-        );
+        if !unreadable.is_empty() {
+            return Err(PublishError::Unreadable(unreadable.join("; ")));
+        }
+        // A save that was committed after the read is pending.
+        let agreed = self.versions(0).await?;
+        let is_current = agreed.newest_change == versions.newest_change && agreed.pending == 0;
+        self.set_agreed(Some(agreed).filter(|_| is_current));
         Ok(())
     }
 
@@ -297,17 +304,24 @@ impl Publisher {
                 // A policy in force is published again in any case: without it, its limit would not
                 // be enforced.
                 let is_selected =
-                    |of: &KnownDocument| of.document.published > 0 || !unreadable.contains(&of.document);
-                self.send(redis, &known, PolicyRegistry::new(), replaced, is_selected)
-                    .await
+                    |of: &&KnownDocument| of.document.published > 0 || !unreadable.contains(&of.document);
+                let mut draft = Draft::new(PolicyRegistry::new());
+                draft.add(known.documents.values().filter(is_selected));
+                if draft.has_lost() {
+                    return draft.complete().map(|()| false);
+                }
+                self.send(redis, &draft, (&known.newest, replaced)).await
             }
             Step::PublishPending => {
                 let unreadable = guard::unreadable(redis, &known).await?;
-                let is_sent = |of: &KnownDocument| is_pending(of) && !unreadable.contains(&of.document);
-                if !known.documents.values().any(is_sent) {
-                    return Err(PublishError::Unreadable(unreadable.to_string()));
+                let is_sent = |of: &&KnownDocument| of.is_pending() && !unreadable.contains(&of.document);
+                let mut draft = Draft::new(found);
+                draft.add(known.documents.values().filter(is_sent));
+                draft.keep_back(&unreadable.to_string());
+                if draft.confirmed().is_empty() {
+                    return draft.complete().map(|()| false);
                 }
-                self.send(redis, &known, found, replaced, is_sent).await
+                self.send(redis, &draft, (&known.newest, replaced)).await
             }
             Step::Confirm(documents) => {
                 let documents: Vec<_> = documents
@@ -336,31 +350,23 @@ impl Publisher {
         }
     }
 
-    /// Publishes the selected documents on top of a draft.
+    /// Publishes a draft in place of the revision that was read.
     async fn send(
         &self,
         redis: &RedisRegistry,
-        known: &KnownState,
-        draft: PolicyRegistry,
-        replaced: u64,
-        is_selected: impl Fn(&KnownDocument) -> bool,
+        draft: &Draft,
+        (newest, replaced): (&ChangeMark, u64),
     ) -> Result<bool, PublishError> {
         let inner = &*self.0;
-        let mut confirmed = Vec::new();
-        for known in known.documents.values().filter(|of| is_selected(of)) {
-            let document = &known.document;
-            put(document, &draft)?;
-            confirmed.push((document.kind, document.name.clone(), document.revision));
-        }
-        let text = with_mark(&draft.to_toml(), &known.newest);
+        let text = with_mark(&draft.text(), newest);
         match redis.publish(&text, replaced).await {
             Ok(revision) => {
                 let revision = i64::try_from(revision).unwrap_or(i64::MAX);
                 inner
                     .store
-                    .confirm(&inner.namespace, revision, &confirmed, now_micros())
+                    .confirm(&inner.namespace, revision, draft.confirmed(), now_micros())
                     .await?;
-                Ok(true)
+                draft.complete().map(|()| true)
             }
             Err(RegistryError::Conflict { .. }) => Ok(true),
             Err(error) => Err(error.into()),
@@ -390,9 +396,4 @@ impl Publisher {
             documents: documents.collect(),
         })
     }
-}
-
-/// Returns whether the newest version of a document is not in force.
-fn is_pending(known: &KnownDocument) -> bool {
-    known.document.published < known.document.revision
 }

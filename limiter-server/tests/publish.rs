@@ -345,6 +345,65 @@ async fn concurrent_nodes_publish_every_save() {
     tasks.abort_all();
 }
 
+/// A newer version has saved fields that this version does not know.
+#[tokio::test]
+async fn unreadable_document_does_not_keep_back_the_others() {
+    let setup = Setup::new().await;
+    setup.save("a", 0, 5).await;
+    setup.save("b", 0, 5).await;
+    setup.publish().await;
+    let newer = policy_change("a", 1, "[policy.a]\nalgorithm = 'of_the_future'\n".to_owned());
+    setup.store.save(&newer, &author("ann", 1)).await.unwrap();
+    setup.save("b", 1, 6).await;
+    for _ in 0..2 {
+        let reason = setup.publisher.publish().await.unwrap_err();
+        assert!(
+            reason.contains("policy `a`") && reason.contains("of_the_future"),
+            "{reason}"
+        );
+        assert_eq!(setup.document("a").await.state, DocumentState::Pending);
+        assert_eq!(setup.document("b").await.state, DocumentState::Published);
+        let capacities = (setup.in_force("a").await, setup.in_force("b").await);
+        assert_eq!(
+            capacities,
+            (Some(5), Some(6)),
+            "the policy keeps its version in force"
+        );
+    }
+    let revision = || async { registry_of(&setup.redis).read().await.unwrap().unwrap().0 };
+    let before = revision().await;
+    setup.publisher.publish().await.unwrap_err();
+    assert_eq!(revision().await, before, "nothing new is published");
+    // Redis loses its data: the limit is enforced by the version that was in force.
+    setup.redis.command(&["DEL", "prod|book"]);
+    setup.publisher.publish().await.unwrap_err();
+    let capacities = (setup.in_force("a").await, setup.in_force("b").await);
+    assert_eq!(capacities, (Some(5), Some(6)));
+    setup.save("a", 2, 7).await;
+    setup.publish().await;
+    assert_eq!(setup.in_force("a").await, Some(7));
+}
+
+/// The registry of a gateway without Redis follows SQL.
+#[tokio::test]
+async fn unreadable_document_does_not_keep_back_the_others_without_redis() {
+    let setup = Setup::new().await;
+    let registry = PolicyRegistry::new();
+    let target = PublicationTarget::Gateway(registry.clone());
+    let publisher = Publisher::new("prod", setup.store.clone(), target);
+    setup.save("a", 0, 5).await;
+    publisher.publish().await.unwrap();
+    let newer = policy_change("a", 1, "[policy.a]\nalgorithm = 'of_the_future'\n".to_owned());
+    setup.store.save(&newer, &author("ann", 1)).await.unwrap();
+    setup.save("b", 0, 6).await;
+    let reason = publisher.publish().await.unwrap_err();
+    assert!(reason.contains("policy `a`"), "{reason}");
+    let capacity = |name: &str| registry.get(name).map(|entry| entry.policy().quota().whole());
+    assert_eq!((capacity("a"), capacity("b")), (Some(5), Some(6)));
+    assert_eq!(setup.document("a").await.state, DocumentState::Pending);
+    assert_eq!(setup.document("b").await.state, DocumentState::Published);
+}
+
 /// A new replica with the deleted policy `a` in its code does not apply it. This number of `b`
 /// remains.
 async fn assert_deleted(setup: &Setup, remaining: u64) {

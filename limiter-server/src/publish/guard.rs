@@ -39,7 +39,7 @@ pub(super) async fn unreadable(
     redis: &RedisRegistry,
     known: &KnownState,
 ) -> Result<UnreadableDocuments, RegistryError> {
-    let guarded = |of: &&KnownDocument| super::is_pending(of) && of.document.kind == DocumentKind::Policy;
+    let guarded = |of: &&KnownDocument| of.is_pending() && of.document.kind == DocumentKind::Policy;
     let demanding: Vec<(&StoredDocument, u32)> = known
         .documents
         .values()

@@ -29,6 +29,14 @@ pub struct KnownDocument {
     pub contents: BTreeMap<i64, Option<String>>,
 }
 
+impl KnownDocument {
+    /// Returns whether the newest version is not in force.
+    #[must_use]
+    pub fn is_pending(&self) -> bool {
+        self.document.published < self.document.revision
+    }
+}
+
 /// The registry in force.
 #[derive(Clone, Debug, Default)]
 pub struct ObservedRegistry {
@@ -77,10 +85,7 @@ pub enum Step {
 /// Decides the next step.
 #[must_use]
 pub fn next_step(known: &KnownState, observed: Option<&ObservedRegistry>) -> Step {
-    let has_pending = known
-        .documents
-        .values()
-        .any(|of| of.document.published < of.document.revision);
+    let has_pending = known.documents.values().any(KnownDocument::is_pending);
     let Some(observed) = observed else {
         return match known.documents.is_empty() {
             true => Step::Nothing,

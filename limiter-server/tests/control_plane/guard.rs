@@ -1,10 +1,11 @@
 //! Publication is blocked for fields that a process cannot read.
 
-use limiter_server::store::{DocumentKind, OVERLAYS};
+use limiter_server::store::{DocumentKind, OVERLAYS, RULES, SaveRequest};
 use limiter_testing::RedisServer;
 use serde_json::json;
 
 use crate::support::admin::{AdminClient, policy, with_sqlite};
+use crate::support::saves::{author, policy_change};
 use crate::support::server::Directory;
 use crate::{bucket, in_force, open, publisher_of, save};
 
@@ -69,6 +70,39 @@ async fn updated_process_ends_the_block() {
     redis.command(&["DEL", "prod|subscribers"]);
     publisher.publish().await.unwrap();
     assert!(in_force(&redis).await.get("new").is_some());
+}
+
+/// No registry accepts the rule without its policy.
+#[tokio::test]
+async fn rule_of_a_policy_that_is_kept_back_does_not_keep_back_the_others() {
+    let (directory, redis) = (Directory::new(), RedisServer::start());
+    let store = open(&directory).await;
+    let publisher = publisher_of(&store, &redis);
+    save(&store, DocumentKind::Policy, "old", 0, &bucket("old", ""), 1).await;
+    publisher.publish().await.unwrap();
+    register_old_process(&redis, "prod");
+    save(&store, DocumentKind::Policy, "new", 0, &bucket("new", NEWER), 2).await;
+    let rules = SaveRequest {
+        kind: DocumentKind::Rules,
+        ..policy_change(
+            RULES,
+            0,
+            "[[rule]]\nmatch = ['customer']\npolicy = 'new'\n".to_owned(),
+        )
+    };
+    store.save(&rules, &author("ann", 2)).await.unwrap();
+    let changed = bucket("old", "group = 'g'");
+    save(&store, DocumentKind::Policy, "old", 1, &changed, 2).await;
+    for _ in 0..2 {
+        let reason = publisher.publish().await.unwrap_err();
+        assert!(reason.contains("policy `new`"), "{reason}");
+        let registry = in_force(&redis).await;
+        assert_eq!(registry.get("old").unwrap().policy().group(), Some("g"));
+        assert!(registry.rules().is_empty());
+    }
+    redis.command(&["DEL", "prod|subscribers"]);
+    publisher.publish().await.unwrap();
+    assert_eq!(in_force(&redis).await.rules().len(), 1);
 }
 
 /// A suspension must reach the processes that obey it.
