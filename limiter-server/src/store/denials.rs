@@ -5,6 +5,8 @@
 //! several nodes write the rows of library processes in any order. Tests: `tests/denials.rs`,
 //! `tests/support/store_suite.rs`.
 
+use std::collections::BTreeMap;
+
 use crate::secret;
 use crate::store::sql::{Bind, Dialect, SqlRow, binds};
 use crate::store::usage::CHUNK;
@@ -70,6 +72,17 @@ pub struct DenialFilter<'a> {
 }
 
 impl DenialSample {
+    /// Adds another sample of the same identity. The circumstances are those of the later denial.
+    fn add(&mut self, other: &Self) {
+        let denied = self.denied.saturating_add(other.denied);
+        let error = self.error.saturating_add(other.error);
+        let first_at = self.first_at.min(other.first_at);
+        if other.last_at >= self.last_at {
+            self.clone_from(other);
+        }
+        (self.denied, self.error, self.first_at) = (denied, error, first_at);
+    }
+
     /// The identity of the sample in its hour and policy.
     fn id(&self, source: &str) -> String {
         let app = self
@@ -98,7 +111,8 @@ impl DenialSample {
 }
 
 impl Store {
-    /// Records samples of a source. Samples that are lower than the recorded ones are ignored.
+    /// Records samples of a source. Samples that are lower than the recorded ones are ignored, and
+    /// those of one identity are summed: keys can differ in a part that is not stored.
     ///
     /// # Errors
     ///
@@ -110,12 +124,21 @@ impl Store {
         samples: &[DenialSample],
     ) -> Result<(), StoreError> {
         self.require_writable()?;
+        // A statement of PostgreSQL changes a row only once. The order of all nodes is equal, so
+        // that their locks of rows do not end each other.
+        let mut merged: BTreeMap<(i64, &str, String), DenialSample> = BTreeMap::new();
+        for sample in samples {
+            let start = UsageSpan::Hour.start(sample.start_at);
+            let id = (start, sample.policy.as_str(), sample.id(source));
+            let summed = merged.entry(id).and_modify(|sum| sum.add(sample));
+            summed.or_insert_with(|| sample.clone());
+        }
+        let merged: Vec<_> = merged.into_iter().collect();
         let mut transaction = self.pool.begin().await?;
-        for chunk in samples.chunks(CHUNK) {
+        for chunk in merged.chunks(CHUNK) {
             let mut values: Vec<Bind> = Vec::with_capacity(chunk.len() * 14);
-            for sample in chunk {
-                let start = UsageSpan::Hour.start(sample.start_at);
-                values.extend(binds![namespace, start, &sample.policy, sample.id(source)]);
+            for ((start, policy, id), sample) in chunk {
+                values.extend(binds![namespace, *start, *policy, id]);
                 values.extend(binds![
                     &sample.node,
                     sample.app.clone(),

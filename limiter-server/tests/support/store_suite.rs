@@ -59,6 +59,7 @@ pub(crate) fn run(database: &Database) {
         usage_is_summed_by_minute_and_hour,
         library_usage_is_recorded_once,
         denials::higher_samples_replace_lower_ones,
+        denials::samples_of_one_stored_key_are_summed,
         events::event_with_a_later_time_is_not_passed_over,
         restoration::lost_change_is_detected,
         restoration::exported_change_behind_a_later_time_is_not_lost,

@@ -58,3 +58,35 @@ pub(super) async fn higher_samples_replace_lower_ones(store: Store, _: &str) {
     assert_eq!(store.prune_denials(HOUR + 1).await.expect("an answer"), 3);
     assert_eq!(store.denials(filter).await.expect("an answer"), []);
 }
+
+/// The end of a long key is not stored, so several keys of clients can be one in the database.
+pub(super) async fn samples_of_one_stored_key_are_summed(store: Store, _: &str) {
+    let samples = [
+        sample("ann", HOUR, 2),
+        sample("bob", HOUR, 1),
+        DenialSample {
+            error: 1,
+            first_at: HOUR,
+            ..sample("ann", HOUR, 5)
+        },
+    ];
+    for _ in 0..2 {
+        let recorded = store.record_denials("prod", "process", &samples).await;
+        recorded.expect("an answer");
+    }
+    let filter = DenialFilter {
+        namespace: "prod",
+        policy: None,
+        key: Some("ann"),
+        range: (HOUR, 2 * HOUR),
+        limit: 100,
+    };
+    let found = store.denials(filter).await.expect("an answer");
+    let summed = DenialSample {
+        denied: 7,
+        error: 1,
+        first_at: HOUR,
+        ..sample("ann", HOUR, 5)
+    };
+    assert_eq!(found, [summed]);
+}
