@@ -137,6 +137,8 @@ impl Store {
     ) -> Result<(), StoreError> {
         self.require_writable()?;
         let mut transaction = self.pool.begin().await?;
+        // As a save, the lock before those of documents.
+        alerts::lock(&mut transaction).await?;
         set_revision(&mut transaction, namespace, registry_revision, at).await?;
         for (kind, name, number) in documents {
             confirm_document(&mut transaction, namespace, (*kind, name), *number).await?;

@@ -3,6 +3,7 @@
 //! The revision that the author read is compared under a lock of the row, so two concurrent saves
 //! cannot both succeed. A check of the whole namespace runs in the transaction, and transactions
 //! with such a check exclude each other, so two saves that do not fit together cannot both succeed.
+//! So do all transactions that change several documents, since each locks them in its own order.
 //! Tests: `concurrent_saves_lose_no_update`,
 //! `stale_save_conflicts_with_both_versions` and `documents_are_saved_together_or_not_at_all` in
 //! `tests/support/store_suite.rs`.
@@ -146,6 +147,10 @@ impl Store {
         let namespace = documents.first().map_or("", |(of, _)| of.namespace.as_str());
         let before = match check {
             Some(_) => lock_namespace(&mut transaction, namespace).await.map_err(fail)?,
+            None if documents.len() > 1 => {
+                alerts::lock(&mut transaction).await.map_err(fail)?;
+                Vec::new()
+            }
             None => Vec::new(),
         };
         let (mut saved, mut conflicts) = (Vec::with_capacity(documents.len()), Vec::new());

@@ -42,6 +42,8 @@ pub(crate) fn run(database: &Database) {
         stale_save_conflicts_with_both_versions,
         concurrent_saves_lose_no_update,
         together::documents_are_saved_together_or_not_at_all,
+        together::confirmation_beside_a_batch_has_no_deadlock,
+        together::grants_at_once_are_all_saved,
         deleted_document_can_be_created_again,
         import_puts_pending_edit_into_conflict,
         revisions::revision_of_a_time_is_found,

@@ -1,6 +1,8 @@
 //! Documents that one transaction saves.
 
-use limiter_server::store::{SaveRequest, Store, StoreError};
+use limiter_server::store::{
+    DocumentKind, NamespaceLook, SaveRequest, Store, StoreError, StoredApp, StoredGrant, SubjectKind,
+};
 
 use super::{author, read, save};
 
@@ -31,3 +33,23 @@ pub(super) async fn documents_are_saved_together_or_not_at_all(store: Store, _: 
     let current = store.policies("prod", "", 100).await.expect("a list");
     assert_eq!(current.len(), DOCUMENTS, "nothing was saved");
 }
+
+/// Two transactions that lock several documents in opposite orders would end each other.
+pub(super) async fn confirmation_beside_a_batch_has_no_deadlock(store: Store, _: &str) {
+    let names: Vec<String> = (0..DOCUMENTS).map(|number| format!("p{number:02}")).collect();
+    for revision in 0..20_i64 {
+        let requests: Vec<SaveRequest> = names.iter().rev().map(|name| save(name, revision)).collect();
+        let published = names
+            .iter()
+            .map(|name| (DocumentKind::Policy, name.clone(), revision));
+        let published: Vec<_> = published.collect();
+        let by = author("ann", 1);
+        let (saved, confirmed) = tokio::join!(
+            store.save_all(&requests, &by),
+            store.confirm("prod", revision, &published, 1)
+        );
+        saved.expect("saved");
+        confirmed.expect("confirmed");
+    }
+}
+
