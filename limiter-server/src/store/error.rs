@@ -43,6 +43,8 @@ pub enum StoreError {
     },
     /// The documents of the namespace would not fit together, for this reason.
     Inconsistent(String),
+    /// The object without revisions was changed since the caller read it.
+    Changed,
     /// An object of this name exists already.
     Exists,
     /// The object does not exist.
@@ -193,6 +195,7 @@ impl fmt::Display for StoreError {
                 )
             }
             Self::Inconsistent(reason) => f.write_str(reason),
+            Self::Changed => f.write_str("the object was changed since it was read: read it again and repeat the change"),
             Self::Exists => f.write_str("an object of this name exists"),
             Self::NotFound => f.write_str("there is no such object"),
             Self::LastAdmin => f.write_str("the last administrator cannot be removed"),

@@ -7,7 +7,7 @@
 //! `tests/support/store_suite.rs`.
 
 use crate::store::sql::{SqlRow, binds};
-use crate::store::{Store, StoreError, audit};
+use crate::store::{Store, StoreError, alerts, audit};
 
 /// A kind of holder of a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -147,6 +147,8 @@ impl Store {
     pub async fn set_grant(&self, grant: &StoredGrant) -> Result<(), StoreError> {
         self.require_writable()?;
         let mut transaction = self.pool.begin().await?;
+        // Two administrators can add it at once.
+        alerts::lock(&mut transaction).await?;
         let kind = grant.subject_kind.name();
         let sql =
             "DELETE FROM role_grant WHERE namespace = ? AND subject_kind = ? AND subject = ? AND app = ?";
@@ -241,8 +243,29 @@ impl Store {
     ///
     /// [`StoreError`] when the database does not answer.
     pub async fn set_app(&self, app: &StoredApp) -> Result<(), StoreError> {
+        self.change_app(app, |_| true).await
+    }
+
+    /// Creates an app or replaces its bounds, if the present ones are those that the author read.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Changed`] if they are others.
+    pub async fn change_app(
+        &self,
+        app: &StoredApp,
+        is_expected: impl Fn(Option<&str>) -> bool,
+    ) -> Result<(), StoreError> {
         self.require_writable()?;
         let mut transaction = self.pool.begin().await?;
+        // Two administrators can add it at once.
+        alerts::lock(&mut transaction).await?;
+        let sql = "SELECT bounds FROM app WHERE namespace = ? AND name = ?";
+        let present = transaction.row(sql, binds![&app.namespace, &app.name]).await?;
+        let present = present.map_or(Ok(None), |row| row.optional_text(0))?;
+        if !is_expected(present.as_deref()) {
+            return Err(StoreError::Changed);
+        }
         let sql = "UPDATE app SET bounds = ? WHERE namespace = ? AND name = ?";
         let changed = transaction.execute(sql, binds![app.bounds.clone(), &app.namespace, &app.name]);
         if changed.await? == 0 {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::settings::NAMESPACE_COLOURS;
 use crate::store::sql::binds;
-use crate::store::{Store, StoreError, audit};
+use crate::store::{Store, StoreError, alerts, audit};
 
 /// The name and the colour of a namespace on the pages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,6 +62,8 @@ impl Store {
         self.require_writable()?;
         let content = serde_json::json!(look).to_string();
         let mut transaction = self.pool.begin().await?;
+        // Two administrators can choose it at once.
+        alerts::lock(&mut transaction).await?;
         let sql = "DELETE FROM setting WHERE name = ?";
         transaction.execute(sql, binds![setting(namespace)]).await?;
         let sql = "INSERT INTO setting (name, content) VALUES (?, ?)";

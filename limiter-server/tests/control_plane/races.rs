@@ -230,6 +230,36 @@ fn webhook_event_whose_transaction_commits_late_is_not_passed_over() {
     runtime.unwrap().block_on(commit_an_earlier_number_late(&url));
 }
 
+/// Each administrator changes one property of the user, and has read the user before the other
+/// change.
+#[test]
+fn changes_of_one_user_by_two_administrators_are_both_kept() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    root.add_user("ann", &[]);
+    let put = |body: Value| root.send("PUT", "/users/ann", &[], &body).status;
+    let ann = || {
+        let users = root.get("/users").json();
+        let users = users["users"].as_array().unwrap().clone();
+        let ann = users.into_iter().find(|of| of["name"] == "ann").unwrap();
+        (ann["admin"].clone(), ann["disabled"].clone())
+    };
+    assert_eq!(put(json!({ "disabled": true })), 204);
+    assert_eq!(put(json!({ "admin": true })), 204);
+    assert_eq!(ann(), (json!(true), json!(true)));
+    assert_eq!(put(json!({})), 400);
+    // A page that was loaded before the user was disabled.
+    let mut browser = Browser::signed_in(&server, "root");
+    let page = browser.get("/settings").body;
+    assert!(page.contains("name=\"was_disabled\" value=\"1\""), "{page}");
+    let stale = [("was_admin", "1")];
+    let saved = browser.post("/settings/users/ann", &stale);
+    assert_eq!(saved.status, 303, "{}", saved.body);
+    assert_eq!(ann(), (json!(false), json!(true)));
+    assert_eq!(put(json!({ "admin": false, "disabled": false })), 204);
+    assert_eq!(ann(), (json!(false), json!(false)));
+}
+
 /// The first use of a token on a day is recorded. A standby of the database accepts no record.
 #[test]
 fn token_is_accepted_while_the_database_only_reads() {
@@ -256,3 +286,37 @@ fn token_is_accepted_while_the_database_only_reads() {
     assert_eq!(read.status, 200, "{}", read.body);
 }
 
+/// Two owners have read the bounds before either of them replaces them.
+#[test]
+fn bounds_that_another_owner_has_changed_are_not_replaced() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    let path = "/namespaces/default/apps/shop";
+    let put = |bounds: Value, previous: Value| {
+        let body = json!({ "bounds": bounds, "previous": previous });
+        root.send("PUT", path, &[], &body).status
+    };
+    assert_eq!(put(json!({ "max_capacity": 5 }), json!({})), 204);
+    assert_eq!(put(json!({ "max_capacity": 6 }), json!({})), 409);
+    assert_eq!(
+        put(json!({ "max_capacity": 7 }), json!({ "max_capacity": 5 })),
+        204
+    );
+    let mut browser = Browser::signed_in(&server, "root");
+    let mut form = |previous: &str| {
+        let fields = ["min_capacity", "max_capacity", "min_rate", "max_rate"].map(|name| (name, ""));
+        let fields = [&fields[..], &[("previous", previous)]].concat();
+        browser.post("/e/default/apps/shop/bounds", &fields)
+    };
+    let stale = form("{\"max_capacity\":5}");
+    assert!(
+        stale.status == 409 && stale.body.contains("read it again"),
+        "{}",
+        stale.body
+    );
+    assert_eq!(form("{\"max_capacity\":7}").status, 303);
+    let page = Browser::signed_in(&server, "root")
+        .get("/e/default/apps/shop/people")
+        .body;
+    assert!(page.contains("name=\"previous\" value=\"{"), "{page}");
+}

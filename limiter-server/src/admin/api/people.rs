@@ -53,6 +53,10 @@ pub(super) struct PasswordBody {
 pub(super) struct AppBody {
     #[serde(default)]
     bounds: Option<Bounds>,
+    /// The bounds that the author read, `{}` for none. Other present bounds are a conflict. Absent
+    /// to replace any.
+    #[serde(default)]
+    previous: Option<Bounds>,
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -234,7 +238,12 @@ pub(super) async fn set_app(
         created_by: caller.0.name,
         created_at: now_micros(),
     };
-    admin.store().set_app(&app).await?;
+    let is_expected = |present: Option<&str>| {
+        let present = present.and_then(|text| serde_json::from_str::<Bounds>(text).ok());
+        let present = present.unwrap_or_default();
+        body.previous.as_ref().is_none_or(|previous| *previous == present)
+    };
+    admin.store().change_app(&app, is_expected).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

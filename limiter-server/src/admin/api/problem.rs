@@ -117,7 +117,10 @@ pub(super) async fn unknown_path() -> AdminProblem {
 impl From<StoreError> for AdminProblem {
     fn from(error: StoreError) -> Self {
         let status = match &error {
-            StoreError::Conflict { .. } | StoreError::Exists | StoreError::LastAdmin => StatusCode::CONFLICT,
+            StoreError::Conflict { .. }
+            | StoreError::Changed
+            | StoreError::Exists
+            | StoreError::LastAdmin => StatusCode::CONFLICT,
             StoreError::NotFound => return Self::not_found(),
             StoreError::NewerSchema { .. } => StatusCode::SERVICE_UNAVAILABLE,
             error if error.is_unavailable() => StatusCode::SERVICE_UNAVAILABLE,

@@ -33,6 +33,9 @@ pub(super) struct BoundsForm {
     max_capacity: String,
     min_rate: String,
     max_rate: String,
+    /// The bounds that the page has shown, as JSON.
+    #[serde(default)]
+    previous: String,
 }
 
 #[derive(Template)]
@@ -132,7 +135,11 @@ pub(super) async fn set_bounds(
         }
     }
     let path = links::api(&environment, &["apps", &app]);
-    let body = json!({ "bounds": bounds });
+    let mut body = json!({ "bounds": bounds });
+    if let (Ok(previous), Some(fields)) = (serde_json::from_str(&form.previous), body.as_object_mut()) {
+        let previous: Value = previous;
+        fields.insert("previous".to_owned(), previous);
+    }
     caller.api.send(Method::PUT, &path, &[], &body).await?;
     Ok(see(
         &(links::page(&environment, &["apps", &app, "people"]) + "?notice=saved")

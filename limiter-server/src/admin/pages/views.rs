@@ -4,7 +4,7 @@
 //! The types have the fields that pages show, and ignore others. An answer that does not fit its
 //! type is an internal error. Test: `tests/pages.rs`.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::admin::numbers::grouped;
 use crate::admin::pages::publication;
@@ -106,7 +106,7 @@ pub(super) struct PolicyListView {
 }
 
 /// The bounds of editors.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub(super) struct BoundsView {
     pub(super) min_capacity: Option<u64>,
@@ -199,6 +199,11 @@ pub(super) struct NamespaceListView {
 }
 
 impl BoundsView {
+    /// The bounds as the API has them, so that a form states those that it replaces.
+    pub(super) fn json(&self) -> String {
+        serde_json::json!(self).to_string()
+    }
+
     /// The bounds as one sentence.
     pub(super) fn text(&self) -> String {
         let capacities = [self.min_capacity, self.max_capacity].map(|of| of.map(grouped));

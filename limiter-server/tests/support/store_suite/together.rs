@@ -53,3 +53,40 @@ pub(super) async fn confirmation_beside_a_batch_has_no_deadlock(store: Store, _:
     }
 }
 
+/// Two administrators send one change at once.
+pub(super) async fn grants_at_once_are_all_saved(store: Store, _: &str) {
+    for round in 0..20 {
+        let mut tasks = tokio::task::JoinSet::new();
+        for role in ["viewer", "editor", "owner"] {
+            let store = store.clone();
+            tasks.spawn(async move {
+                let name = format!("app{round}");
+                let grant = StoredGrant {
+                    namespace: "prod".to_owned(),
+                    subject_kind: SubjectKind::User,
+                    subject: "ann".to_owned(),
+                    app: name.clone(),
+                    role: role.to_owned(),
+                    created_by: "root".to_owned(),
+                    created_at: 1,
+                };
+                store.set_grant(&grant).await?;
+                let app = StoredApp {
+                    namespace: "prod".to_owned(),
+                    name: name.clone(),
+                    bounds: None,
+                    created_by: "root".to_owned(),
+                    created_at: 1,
+                };
+                store.set_app(&app).await?;
+                let look = NamespaceLook::default();
+                store.set_namespace_look(&name, &look, "root", 1).await
+            });
+        }
+        for saved in tasks.join_all().await {
+            saved.expect("saved");
+        }
+    }
+    let roles = store.roles_of("ann", &[]).await.expect("roles");
+    assert_eq!(roles.len(), 20, "{roles:?}");
+}
