@@ -125,8 +125,8 @@ impl Store {
         transaction.commit().await
     }
 
-    /// Changes the role and the state of a user. A disabled user has no sessions, and the tokens
-    /// that the user created are suspended when the user becomes disabled.
+    /// Changes the role and the state of a user; `None` keeps one of them. A disabled user has no
+    /// sessions, and the tokens that the user created are suspended when the user becomes disabled.
     ///
     /// # Errors
     ///
@@ -134,22 +134,26 @@ impl Store {
     pub async fn change_account(
         &self,
         name: &str,
-        is_admin: bool,
-        is_disabled: bool,
+        is_admin: impl Into<Option<bool>>,
+        is_disabled: impl Into<Option<bool>>,
         author: &str,
         at: i64,
     ) -> Result<(), StoreError> {
         self.require_writable()?;
+        let (is_admin, is_disabled) = (is_admin.into(), is_disabled.into());
         let mut transaction = self.pool.begin().await?;
-        if !is_admin || is_disabled {
+        if is_admin == Some(false) || is_disabled == Some(true) {
             require_another_admin(&mut transaction, name).await?;
         }
         let sql = format!(
-            "SELECT disabled FROM account WHERE name = ?{}",
+            "SELECT is_admin, disabled FROM account WHERE name = ?{}",
             transaction.dialect().for_update()
         );
         let before = transaction.row(&sql, binds![name]).await?;
-        let was_disabled = before.ok_or(StoreError::NotFound)?.flag(0)?;
+        let before = before.ok_or(StoreError::NotFound)?;
+        let was_disabled = before.flag(1)?;
+        let is_admin = is_admin.map_or_else(|| before.flag(0), Ok)?;
+        let is_disabled = is_disabled.unwrap_or(was_disabled);
         let sql = "UPDATE account SET is_admin = ?, disabled = ? WHERE name = ?";
         transaction
             .execute(sql, binds![is_admin, is_disabled, name])

@@ -36,8 +36,10 @@ pub(super) struct NewUserBody {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct UserBody {
-    admin: bool,
-    disabled: bool,
+    /// Absent to keep the role.
+    admin: Option<bool>,
+    /// Absent to keep the state.
+    disabled: Option<bool>,
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -123,6 +125,9 @@ pub(super) async fn change_user(
     JsonBody(body): JsonBody<UserBody>,
 ) -> Result<StatusCode, AdminProblem> {
     caller.require_server_admin()?;
+    if body.admin.is_none() && body.disabled.is_none() {
+        return Err(AdminProblem::bad_request("expected `admin`, `disabled` or both"));
+    }
     let store = admin.store();
     let changed = store.change_account(&name, body.admin, body.disabled, &caller.0.name, now_micros());
     changed.await?;

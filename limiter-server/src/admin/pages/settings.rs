@@ -34,6 +34,10 @@ pub(super) struct NewUserForm {
 pub(super) struct UserForm {
     admin: Option<String>,
     disabled: Option<String>,
+    /// The role that the page has shown.
+    was_admin: Option<String>,
+    /// The state that the page has shown.
+    was_disabled: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -180,7 +184,20 @@ pub(super) async fn change_user(
     Path(name): Path<String>,
     PageForm(form): PageForm<UserForm>,
 ) -> Result<Response, PageFailure> {
-    let body = json!({ "admin": form.admin.is_some(), "disabled": form.disabled.is_some() });
+    // Another administrator can have changed the other property since the page was loaded.
+    let mut body = serde_json::Map::new();
+    for (property, is, was) in [
+        ("admin", form.admin, form.was_admin),
+        ("disabled", form.disabled, form.was_disabled),
+    ] {
+        if is.is_some() != was.is_some() {
+            body.insert(property.to_owned(), json!(is.is_some()));
+        }
+    }
+    if body.is_empty() {
+        return Ok(done("saved"));
+    }
+    let body = Value::Object(body);
     let path = links::path(&["users", &name]);
     caller.api.send(Method::PUT, &path, &[], &body).await?;
     Ok(done("saved"))
