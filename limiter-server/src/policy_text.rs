@@ -217,14 +217,29 @@ impl PolicyText {
         })
     }
 
-    /// The policy that ended at a time, without quotas: it hides policies of this name in other
-    /// sources.
+    /// The policy that ended at a time, without quotas, key lists and trial values: it hides
+    /// policies of this name in other sources. The registry keeps it without end.
     #[must_use]
     pub fn tombstone(&self, at: Timestamp) -> Self {
+        let entry = self.without_lists().unwrap_or_else(|| Arc::clone(&self.entry));
         Self {
-            entry: Arc::new((*self.entry).clone().until(at)),
+            entry: Arc::new((*entry).clone().until(at)),
             overrides: Vec::new(),
         }
+    }
+
+    /// The policy without key lists and trial values.
+    fn without_lists(&self) -> Option<Arc<PolicyEntry>> {
+        let registry = PolicyRegistry::new();
+        registry.set((*self.entry).clone());
+        let mut text: toml::Table = registry.to_toml().parse().ok()?;
+        let policy = text.get_mut("policy")?.get_mut(self.name())?.as_table_mut()?;
+        for field in ["allow_keys", "deny_keys", "trial"] {
+            policy.remove(field);
+        }
+        PolicyRegistry::from_toml(&text.to_string())
+            .ok()?
+            .get(self.name())
     }
 
     /// Returns whether the policy has ended.

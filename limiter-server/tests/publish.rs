@@ -404,6 +404,26 @@ async fn unreadable_document_does_not_keep_back_the_others_without_redis() {
     assert_eq!(setup.document("b").await.state, DocumentState::Published);
 }
 
+/// The published text keeps all tombstones.
+#[test]
+fn tombstone_has_no_key_lists_and_no_trial() {
+    let keys: Vec<String> = (0..1_000).map(|number| format!("'key{number}'")).collect();
+    let keys = keys.join(", ");
+    let before = format!(
+        "{}generation = 3\nallow_keys = [{keys}]\ndeny_keys = [{keys}]\n\
+         trial = {{ capacity = 9, rate = '1/h', until = 2100-01-01T00:00:00Z }}\n",
+        text("a", 5)
+    );
+    let before = PolicyText::parse("a", &before).unwrap();
+    let at = limiter_core::Timestamp::from_micros(1);
+    let tombstone = before.tombstone(at);
+    let written = tombstone.to_toml();
+    assert!(written.len() < 400, "{written}");
+    assert!(tombstone.is_ended_at(at));
+    let kept = tombstone.entry().policy();
+    assert_eq!((kept.quota().whole(), kept.generation()), (5, 3));
+}
+
 /// A new replica with the deleted policy `a` in its code does not apply it. This number of `b`
 /// remains.
 async fn assert_deleted(setup: &Setup, remaining: u64) {
