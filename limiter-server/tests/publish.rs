@@ -196,6 +196,10 @@ async fn outside_change_is_imported_and_conflicts_with_a_pending_edit() {
     assert_eq!(setup.in_force("b").await, Some(6), "other policies are published");
     assert_eq!(setup.document("new").await.updated_by, "outside");
     assert!(setup.document("c").await.is_deleted);
+    // All documents are published again, and the author has not saved yet.
+    setup.redis.command(&["DEL", "prod|book"]);
+    setup.publish().await;
+    assert_eq!(setup.document("a").await.state, DocumentState::Conflict);
     // The author saves again.
     setup.save("a", 3, 7).await;
     setup.publish().await;

@@ -221,8 +221,9 @@ async fn confirm_document(
     transaction
         .execute(sql, binds![number, namespace, kind, name, number])
         .await?;
+    // The state of a conflict lasts until its author saves again.
     let sql = "UPDATE document SET state = 'published' \
-               WHERE namespace = ? AND kind = ? AND name = ? AND published = revision";
+               WHERE namespace = ? AND kind = ? AND name = ? AND published = revision AND state = 'pending'";
     transaction.execute(sql, binds![namespace, kind, name]).await?;
     let sql = "UPDATE revision SET state = 'published' WHERE namespace = ? AND kind = ? AND name = ? \
                AND number <= ? AND state = 'pending'";
