@@ -113,6 +113,17 @@ fn counts_of_the_current_minute_have_a_time() {
 }
 
 #[test]
+fn time_outside_of_the_calendar_is_no_time() {
+    let (_server, _root, browser) = with_policy(&policy("search", 5, "shop"));
+    for at in [i64::MAX, i64::MIN, 300_000_000_000_000_000] {
+        let path = format!("/e/default/explain?policy=search&key=0123456789abcdef&at={at}");
+        let page = browser.get(&path);
+        assert_eq!(page.status, 200, "{at}: {}", page.body);
+        assert!(page.body.contains("The time is not like"), "{at}: {}", page.body);
+    }
+}
+
+#[test]
 fn plot_of_an_old_minute_contains_it() {
     let (_server, _root, browser) = with_policy(&policy("search", 5, "shop"));
     let (recent, old) = (now() - HOUR, now() - 40 * HOUR);

@@ -110,10 +110,10 @@ struct ExplainTemplate {
 }
 
 impl ExplainQuery {
-    /// The time of the query; `None` for a text that is no time.
+    /// The time of the query; `None` for a text that is no time, and outside of the calendar.
     fn at(&self, now: i64) -> Option<i64> {
         if let Some(at) = self.at {
-            return Some(at);
+            return Some(at).filter(|at| PageTime(*at).is_in_calendar());
         }
         match self.time.trim() {
             "" => Some(now),

@@ -17,6 +17,11 @@ impl PageTime {
         Timestamp::from_microsecond(self.0).unwrap_or_default()
     }
 
+    /// Returns whether the time has a date.
+    pub(super) fn is_in_calendar(self) -> bool {
+        Timestamp::from_microsecond(self.0).is_ok()
+    }
+
     /// The time of a field such as `2026-11-23T14:03`. Browsers send it without a zone, and the
     /// page asks for UTC.
     pub(super) fn of_field(text: &str) -> Result<Self, PageFailure> {
