@@ -123,6 +123,30 @@ fn diff_prints_changes_and_saves_none() {
     assert!(errors.contains("changed.toml:"), "{errors}");
 }
 
+/// The note is a part of the file, and users cannot edit it in the UI.
+#[test]
+fn changed_note_is_applied() {
+    let workspace = Workspace::new();
+    let with_note = |note: &str| POLICIES.replace("capacity = 5", &format!("capacity = 5\nnote = '{note}'"));
+    let (code, _, errors) = workspace.apply(&with_note("before"), &[]);
+    assert_eq!(code, Some(0), "{errors}");
+    let (code, output, errors) = workspace.apply(&with_note("after"), &["--dry-run"]);
+    assert_eq!(code, Some(2), "{errors}");
+    assert!(
+        output.contains("-note = \"before\"\n+note = \"after\""),
+        "{output}"
+    );
+    let (code, _, errors) = workspace.apply(&with_note("after"), &[]);
+    assert_eq!(code, Some(0), "{errors}");
+    let (_, exported, _) = workspace.policy(&["export"]);
+    assert!(exported.contains("note = \"after\""), "{exported}");
+    let (_, output, _) = workspace.apply(&exported, &[]);
+    assert_eq!(output, "no changes\n");
+    // The note of another owner stays.
+    let (code, output, errors) = workspace.apply(&with_note("other"), &["--managed-by", "other"]);
+    assert_eq!((code, output.as_str()), (Some(0), "no changes\n"), "{errors}");
+}
+
 #[test]
 fn commands_that_read_create_no_database() {
     let workspace = Workspace::new();

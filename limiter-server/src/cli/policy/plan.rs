@@ -4,12 +4,12 @@
 //! the file lacks, and fails if a changed policy has another owner, unless it is taken over. Rules
 //! are replaced if the file has some; suspensions and blocks are added. These have no owner.
 //!
-//! Invariants: equal content yields no change, and quotas of keys that were set by the API stay
-//! unless the file has quotas of the policy. Tests: `tests/policy_command.rs`.
+//! Invariants: equal content and notes yield no change, and quotas of keys that were set by the API
+//! stay unless the file has quotas of the policy. Tests: `tests/policy_command.rs`.
 
 use std::collections::BTreeSet;
 
-use limiter_core::registry::PolicyRegistry;
+use limiter_core::registry::{PolicyMetadata, PolicyRegistry};
 
 use crate::admin::preview::unified_diff;
 use crate::cli::print_text;
@@ -68,8 +68,10 @@ pub(super) fn plan(
             }
             _ => text,
         };
-        let is_same = before.as_ref().is_some_and(|before| before.has_content_of(&text));
         let is_foreign = current.is_some_and(|of| of.managed_by != managed_by);
+        let is_same = before.as_ref().is_some_and(|before| {
+            before.has_content_of(&text) && (is_foreign || note_of(before) == note_of(&text))
+        });
         if is_same && !(is_foreign && takes_over) {
             continue;
         }
@@ -113,6 +115,20 @@ pub(super) fn plan(
     }
 }
 
+fn note_of(text: &PolicyText) -> Option<&str> {
+    text.entry().metadata().note()
+}
+
+/// The text without authors and times.
+fn shown(text: &PolicyText) -> String {
+    let metadata = PolicyMetadata::new();
+    let metadata = match note_of(text) {
+        Some(note) => metadata.with_note(note),
+        None => metadata,
+    };
+    text.with_metadata(metadata).to_toml()
+}
+
 /// The addition of the suspensions and blocks of a file; `None` if the database contains them.
 fn plan_overlays(
     desired: &PolicyRegistry,
@@ -137,13 +153,13 @@ pub(super) fn print_change(change: &PlannedChange, documents: &[StoredDocument])
     };
     let content = |name: &str| {
         let text = body(DocumentKind::Policy, name).and_then(|of| of.policy().ok());
-        text.map(|text| text.content()).unwrap_or_default()
+        text.as_ref().map(shown).unwrap_or_default()
     };
     let (title, before, after) = match change {
         PlannedChange::Save { text, revision } => {
             let action = if *revision == 0 { "create" } else { "change" };
             let title = format!("{action} policy {}", text.name());
-            (title, content(text.name()), text.content())
+            (title, content(text.name()), shown(text))
         }
         PlannedChange::Delete { name, .. } => (format!("delete policy {name}"), content(name), String::new()),
         PlannedChange::Rules { text, .. } => {
