@@ -147,6 +147,22 @@ fn changed_note_is_applied() {
     assert_eq!((code, output.as_str()), (Some(0), "no changes\n"), "{errors}");
 }
 
+/// Owners are a column of 255 characters in MySQL and MariaDB.
+#[test]
+fn owner_that_a_database_cannot_store_is_rejected() {
+    let workspace = Workspace::new();
+    for owner in [&"o".repeat(256), "", "a\nb", " git"] {
+        let (code, _, errors) = workspace.apply(POLICIES, &["--managed-by", owner]);
+        assert_eq!(code, Some(2), "{owner}");
+        assert!(
+            errors.contains("--managed-by") && errors.contains("1 to 255 bytes"),
+            "{errors}"
+        );
+    }
+    let (code, _, errors) = workspace.apply(POLICIES, &["--managed-by", &"o".repeat(255)]);
+    assert_eq!(code, Some(0), "{errors}");
+}
+
 #[test]
 fn commands_that_read_create_no_database() {
     let workspace = Workspace::new();

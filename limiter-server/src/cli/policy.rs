@@ -27,6 +27,8 @@ use crate::policy_text::parse_rules;
 use crate::serve::policies;
 use crate::store::{DocumentKind, Origin, Store};
 
+/// The longest name of an owner in bytes that all databases store.
+const MAX_OWNER_BYTES: usize = 255;
 /// The exit code of a dry run that would change something.
 const WOULD_CHANGE: u8 = 2;
 
@@ -75,13 +77,23 @@ pub(super) struct ApplyArgs {
     #[arg(long)]
     delete_all: bool,
     /// The owner of the policies of this file, such as the address of a repository.
-    #[arg(long, value_name = "NAME", default_value = "git")]
+    #[arg(long, value_name = "NAME", default_value = "git", value_parser = parse_owner)]
     managed_by: String,
     /// The reason in the history.
     #[arg(long)]
     reason: Option<String>,
     #[command(flatten)]
     author: AuthorArgs,
+}
+
+fn parse_owner(text: &str) -> Result<String, String> {
+    let is_plain = !text.chars().any(char::is_control) && text.trim() == text;
+    match !text.is_empty() && text.len() <= MAX_OWNER_BYTES && is_plain {
+        true => Ok(text.to_owned()),
+        false => Err(format!(
+            "expected a name of 1 to {MAX_OWNER_BYTES} bytes without control characters and outer spaces"
+        )),
+    }
 }
 
 /// Runs the command.
