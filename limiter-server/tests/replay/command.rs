@@ -69,6 +69,31 @@ impl Files {
     }
 }
 
+/// Clients choose the values of a log, and a terminal obeys control characters.
+#[test]
+fn text_has_no_control_characters_of_the_log() {
+    let files = Files::new();
+    let mut log = String::new();
+    for second in 0..6 {
+        log.push_str(&format!(
+            "{{\"time\":{},\"path\":\"/a\\u001b]0;title\\u0007\\n  99 of 99 calls denied: /b\"}}\n",
+            1_767_268_800 + second
+        ));
+    }
+    log.push_str("{\"time\":1767268810,\"path\":\"/c\",\"cost\":\"\\u001b[2J\"}\n");
+    log.push_str("{\"time\":\"\\u001b[2J\",\"path\":\"/c\"}\n");
+    let log = files.write("control.log", &log);
+    let (code, output, errors) = files.replay(&["--log", &log, "--key", "path"]);
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    let is_control = |of: char| of.is_control() && of != '\n';
+    assert!(!output.contains(is_control), "{output:?}");
+    let forged = output
+        .lines()
+        .any(|line| line.trim_start().starts_with("99 of 99"));
+    assert!(!forged, "{output}");
+    assert!(output.contains("calls denied: /a\u{fffd}]0;title"), "{output}");
+}
+
 #[test]
 fn text_shows_denials_waits_and_keys() {
     let (code, output, errors) = Files::new().replay(&[]);

@@ -35,7 +35,7 @@ fn write_all(report: &ReplayReport, to: &mut String) -> std::fmt::Result {
         time(report.last_at)
     )?;
     for note in report.notes() {
-        writeln!(to, "note: {note}")?;
+        writeln!(to, "note: {}", shown(&note))?;
     }
     for result in &report.results {
         write_result(result, report, to)?;
@@ -52,6 +52,12 @@ fn write_all(report: &ReplayReport, to: &mut String) -> std::fmt::Result {
         write_suggestion(suggestion, to)?;
     }
     Ok(())
+}
+
+/// A text of a log without control characters, which a terminal would obey.
+fn shown(text: &str) -> String {
+    let shown = |of: char| if of.is_control() { '\u{fffd}' } else { of };
+    text.chars().map(shown).collect()
 }
 
 fn write_result(result: &PolicySetReport, report: &ReplayReport, to: &mut String) -> std::fmt::Result {
@@ -97,7 +103,7 @@ fn write_policy(policy: &PolicyReport, to: &mut String) -> std::fmt::Result {
         writeln!(to, "    waits {}{longest}", ranges.join(", "))?;
     }
     for key in policy.most_denied.iter().take(SHOWN) {
-        let (key, denied, calls) = (&key.key, grouped(key.denied), grouped(key.calls));
+        let (key, denied, calls) = (shown(&key.key), grouped(key.denied), grouped(key.calls));
         writeln!(to, "    {denied:>12} of {calls} calls denied: {key}")?;
     }
     Ok(())
