@@ -88,6 +88,40 @@ fn import_shows_its_changes_before_it_saves_them() {
     );
 }
 
+/// Another user saves a policy of the configuration between the preview and the save.
+#[test]
+fn import_of_an_older_preview_is_not_saved() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    let yaml = YAML.replace("rate_limit:\n", "rate_limit:\n      name: login\n");
+    let mut browser = Browser::signed_in(&server, "root");
+    let mut preview = || {
+        let page = browser.post("/setup/import", &[("yaml", &yaml)]).body;
+        let (_, basis) = page
+            .split_once("name=\"basis\" value=\"")
+            .unwrap_or_else(|| panic!("{page}"));
+        basis.split('"').next().unwrap().to_owned()
+    };
+    let older = preview();
+    assert_eq!(
+        root.put_policy("login", 0, &policy("login", 9, "shop")).status,
+        200
+    );
+    let newer = preview();
+    let mut save = |basis: &str| browser.post("/setup/import/save", &[("yaml", &yaml), ("basis", basis)]);
+    let refused = save(&older);
+    assert_eq!(refused.status, 409, "{}", refused.body);
+    assert!(
+        refused.body.contains("preview the import again"),
+        "{}",
+        refused.body
+    );
+    let saved = || root.get("/namespaces/default/policies/login").json();
+    assert_eq!(saved()["revision"], json!(1));
+    assert_eq!(save(&newer).status, 303);
+    assert_eq!(saved()["revision"], json!(2));
+}
+
 /// The import is one transaction: a policy of a repository prevents all of it.
 #[test]
 fn import_saves_everything_or_nothing() {

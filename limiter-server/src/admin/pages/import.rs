@@ -17,6 +17,7 @@ use crate::admin::preview::unified_diff;
 use crate::admin::sentence::sentence;
 use crate::import;
 use crate::policy_text::{PolicyText, rules_to_toml};
+use crate::secret;
 
 /// The reason in the history.
 const REASON: &str = "imported from a configuration of envoyproxy/ratelimit";
@@ -91,6 +92,13 @@ impl ImportPlan {
             rules,
             new_rules,
         })
+    }
+
+    /// Identifies the saved revisions with which the configuration was compared.
+    pub(super) fn basis(&self) -> String {
+        let policies = self.policies.iter().map(|of| json!([of.name, of.revision]));
+        let read: Vec<Value> = policies.chain([json!(self.rules.revision)]).collect();
+        secret::hash(&Value::Array(read).to_string())
     }
 
     /// The change of the rules.

@@ -38,6 +38,8 @@ pub(super) struct LookForm {
 #[derive(Debug, Deserialize)]
 pub(super) struct ImportForm {
     yaml: String,
+    /// The revisions that the preview has shown, by [`ImportPlan::basis`].
+    basis: Option<String>,
 }
 
 #[derive(Template)]
@@ -57,6 +59,7 @@ struct StartTemplate {
 struct ImportTemplate {
     layout: Layout,
     yaml: String,
+    basis: String,
     warnings: Vec<String>,
     policies: Vec<ImportedPolicy>,
     rules: Vec<DiffLine>,
@@ -139,6 +142,7 @@ pub(super) async fn preview_import(
     Ok(render(&ImportTemplate {
         closed_proposals: proposals::closed(&open, |of| plan.closes(of)),
         layout: Layout::of_server(&caller, "Import").await?,
+        basis: plan.basis(),
         yaml: form.yaml,
         rules: diff_lines(&plan.rules_diff()),
         warnings: plan.warnings,
@@ -152,6 +156,11 @@ pub(super) async fn save_import(
 ) -> Result<Response, PageFailure> {
     let namespace = environment(&caller).await?.name;
     let plan = ImportPlan::new(&caller, &namespace, &form.yaml).await?;
+    if form.basis.is_some_and(|basis| basis != plan.basis()) {
+        let detail =
+            "Another user has saved a policy of the configuration, or rules: preview the import again.";
+        return Err(PageFailure::new(StatusCode::CONFLICT, detail));
+    }
     plan.save(&caller, &namespace).await?;
     Ok(see(
         &(links::page(&namespace, &["apps", ALL_APPS]) + "?notice=saved")
