@@ -24,16 +24,25 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// Checks the rates.
+    /// Checks the rates, and that a value is between the bounds.
     ///
     /// # Errors
     ///
     /// The reason as one message.
     pub fn validate(&self) -> Result<(), String> {
-        for rate in [&self.min_rate, &self.max_rate].into_iter().flatten() {
-            parse_rate(rate)?;
+        let parsed = |rate: &Option<String>| rate.as_deref().map(parse_rate).transpose();
+        if let (Some(min), Some(max)) = (parsed(&self.min_rate)?, parsed(&self.max_rate)?)
+            && min > max
+        {
+            let [min, max] = [&self.min_rate, &self.max_rate].map(|of| of.as_deref().unwrap_or_default());
+            return Err(format!("min_rate is {min}, expected at most the max_rate {max}"));
         }
-        Ok(())
+        match (self.min_capacity, self.max_capacity) {
+            (Some(min), Some(max)) if min > max => Err(format!(
+                "min_capacity is {min}, expected at most the max_capacity {max}"
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// The first bound that a policy or one of its quotas exceeds, as a sentence.

@@ -1,5 +1,7 @@
 //! The pages of roles, tokens and users.
 
+use serde_json::{Value, json};
+
 use crate::support::admin::{AdminClient, Credentials, PASSWORD, policy, with_sign_in_proxy, with_sqlite};
 use crate::support::browser::Browser;
 use crate::support::http::Response;
@@ -178,6 +180,37 @@ fn token_is_shown_once_rotated_and_revoked() {
         303
     );
     assert!(!works(&second));
+}
+
+/// Every change of an editor would exceed one of both bounds.
+#[test]
+fn bounds_without_a_value_between_them_are_rejected() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    let put = |bounds: Value| {
+        let path = "/namespaces/default/apps/shop";
+        root.send("PUT", path, &[], &json!({ "bounds": bounds }))
+    };
+    for (bounds, expected) in [
+        (
+            json!({ "min_capacity": 6, "max_capacity": 5 }),
+            "min_capacity is 6",
+        ),
+        (
+            json!({ "min_rate": "61/min", "max_rate": "1/s" }),
+            "min_rate is 61/min",
+        ),
+    ] {
+        let refused = put(bounds);
+        assert!(
+            refused.status == 422 && refused.body.contains(expected),
+            "{}: {}",
+            refused.status,
+            refused.body
+        );
+    }
+    let equal = json!({ "min_capacity": 5, "max_capacity": 5, "min_rate": "60/min", "max_rate": "1/s" });
+    assert_eq!(put(equal).status, 204);
 }
 
 #[test]
