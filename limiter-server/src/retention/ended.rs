@@ -4,7 +4,9 @@
 use crate::overlay_text;
 use crate::publish::timestamp;
 use crate::retention::RetentionError;
-use crate::store::{Author, DocumentKind, Origin, SaveRequest, Store, StoreError, StoredDocument};
+use crate::store::{
+    Author, DocumentKind, DocumentState, Origin, SaveRequest, Store, StoreError, StoredDocument,
+};
 
 /// The author of the revisions.
 const AUTHOR: &str = "limiter-server";
@@ -48,10 +50,11 @@ pub(super) async fn prune(
     Ok(changed)
 }
 
-/// The text of a document without ended entries; `None` if there are none, and for a text of a
-/// newer program.
+/// The text of a document without ended entries; `None` if there are none, for a document in
+/// conflict, and for a text of a newer program.
 fn without_ended(document: &StoredDocument, before: i64) -> Option<String> {
-    if document.is_deleted {
+    // A new revision would hide a conflict from the author of the replaced edit.
+    if document.is_deleted || document.state == DocumentState::Conflict {
         return None;
     }
     let before = timestamp(before);

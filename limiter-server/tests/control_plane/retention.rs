@@ -5,10 +5,12 @@ use std::time::Duration;
 use limiter_server::retention::{PrunedRecords, prune};
 use limiter_server::settings::{RetentionSettings, Settings};
 use limiter_server::store::{
-    AuditFilter, DenialSample, DocumentKind, OVERLAYS, Store, UsageKind, UsageSpan, UsageTotals,
+    AuditFilter, DenialSample, DocumentKind, DocumentState, ImportedDocument, OVERLAYS, OutsideChange, Store,
+    UsageKind, UsageSpan, UsageTotals,
 };
 
 use crate::support::databases::texts;
+use crate::support::saves::author;
 use crate::support::server::{Directory, Server, wait_until};
 use crate::{bucket, open, save};
 
@@ -58,6 +60,44 @@ async fn ended_quotas_and_overlays_are_removed_thirty_days_after_their_end() {
     let first = store.revision("prod", DocumentKind::Policy, "search", 1).await;
     assert!(first.unwrap().unwrap().body.contains("ann"));
     assert_eq!(prune_at(&store, &settings, END + 31 * DAY).await.documents, 0);
+}
+
+/// The author of an edit in conflict must still be asked to save it again.
+#[tokio::test]
+async fn ended_quotas_of_a_document_in_conflict_stay() {
+    let directory = Directory::new();
+    let store = open(&directory).await;
+    let quota = "[[override]]\npolicy = 'search'\nkey = 'ann'\ncapacity = 9\nrate = '9/s'\n\
+                 until = 2030-01-01T00:00:00Z\n";
+    let policy = DocumentKind::Policy;
+    save(&store, policy, "search", 0, &bucket("search", ""), 1).await;
+    let published = [(policy, "search".to_owned(), 1)];
+    store.confirm("prod", 7, &published, 1).await.unwrap();
+    save(&store, policy, "search", 1, &bucket("search", "group = 'g'"), 2).await;
+    let change = OutsideChange {
+        expected: 7,
+        registry_revision: 8,
+        documents: vec![ImportedDocument {
+            kind: policy,
+            name: "search".to_owned(),
+            body: bucket("search", quota),
+            is_deletion: false,
+            apps: None,
+            note: None,
+            summary: None,
+        }],
+        restored: None,
+    };
+    assert!(
+        store
+            .import("prod", &change, &author("outside", 3))
+            .await
+            .unwrap()
+    );
+    let pruned = prune_at(&store, &RetentionSettings::default(), END + 31 * DAY).await;
+    assert_eq!(pruned.documents, 0);
+    let found = store.document("prod", policy, "search").await.unwrap().unwrap();
+    assert_eq!(found.state, DocumentState::Conflict);
 }
 
 #[tokio::test]
