@@ -3,6 +3,7 @@
 //! An id contains 128 random bits. The store contains a digest of these bits, the other fields and
 //! the scope. An id is therefore useless in another scope or with changed fields, and the store
 //! does not reveal ids. Ids without a store refer to a bounded table of this process.
+//! Tests: `detachment/table.rs`, `tests/contract/detached.rs`.
 
 pub(crate) mod id;
 pub(crate) mod record;

@@ -66,8 +66,8 @@ impl AsyncTraitBody {
             })
     }
 
-    /// Returns the first `return` before the async block. The guard is in that block, so a call that
-    /// returns another future is not limited.
+    /// Returns the first `return` before the async block. The guard is in that block, so a call
+    /// that returns another future is not limited.
     pub(crate) fn early_return(&self) -> Option<Span> {
         let statements = |input: ParseStream<'_>| syn::Block::parse_within(input);
         let Self {

@@ -72,7 +72,8 @@ pub(super) fn rate_of(rate: &Rate, private: &TokenStream) -> TokenStream {
     }
 }
 
-/// Returns the statements that compute a key in the variable `value`. The key borrows from a buffer.
+/// Returns the statements that compute a key in the variable `value`. The key borrows from a
+/// buffer.
 pub(super) fn key_statements(key: &Key, value: &Ident, private: &TokenStream) -> TokenStream {
     let buffer = format_ident!("{value}_buffer", span = Span::mixed_site());
     let key = match key {

@@ -14,7 +14,8 @@ use crate::literal::Number;
 use crate::model::{Algorithm, Limit, LimitedFn};
 
 impl LimitedFn {
-    /// Returns the statements that compute the policy and the cost, unless they are constant, and the keys.
+    /// Returns the statements that compute the policy and the cost, unless they are constant, and
+    /// the keys.
     pub(super) fn values(&self, index: usize, limit: &Limit, private: &TokenStream) -> TokenStream {
         let is_named = matches!(limit.algorithm, Algorithm::Named { .. });
         let policy = (!limit.constant && !is_named).then(|| {

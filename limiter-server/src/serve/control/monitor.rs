@@ -1,6 +1,7 @@
 //! The state of the control plane as metrics, for `monitoring/alerts.yml` and the dashboard.
 //!
 //! Every node with a database exports them, so the alerts take the maximum of all nodes.
+//! Tests: `tests/control_plane/monitoring.rs`.
 
 use std::time::{Duration, SystemTime};
 
