@@ -44,7 +44,7 @@ pub use crate::__private::policies::{
 pub use crate::__private::reporter::{KeyedLogThrottle, ReportThrottle, Reporter, forwarded_unread, shed};
 pub use crate::__private::settle::Settlement;
 pub use crate::annotations::key_template::{KeyTemplate, TemplatePiece};
-pub use crate::annotations::registered::{AnnotationPolicy, RegisteredAnnotation};
+pub use crate::annotations::registered::{AnnotationPolicy, FunctionId, RegisteredAnnotation};
 use crate::check::Acquire;
 use crate::check::AcquireConcurrency;
 use crate::check::Check;

@@ -131,9 +131,11 @@ impl LimitedFn {
             }
         };
         let answer = self.answer(refused, private);
-        let removed = &self.removed;
+        let (removed, id) = (&self.removed, function_id());
         let made = quote! {
-            let #guard = { #(#[allow(unused_imports)] use #removed as _;)* #(#policies)*
+            let #guard = { #(#[allow(unused_imports)] use #removed as _;)*
+                static #id: #private::FunctionId = #private::FunctionId::new();
+                #(#policies)*
                 static #reporter: #private::Reporter = #private::Reporter::new(#function);
                 #names #made };
         };
@@ -337,6 +339,11 @@ fn marker() -> Ident {
 
 fn policy_static(index: usize) -> Ident {
     format_ident!("__LIMITER_POLICY_{index}", span = Span::mixed_site())
+}
+
+/// Returns the static that identifies the function in the list of annotations.
+fn function_id() -> Ident {
+    local("__LIMITER_FUNCTION")
 }
 
 /// Returns a span in the function with the hygiene of the expansion: errors are shown there, and

@@ -16,8 +16,8 @@ pub struct RegisteredAnnotation {
     pub file: &'static str,
     /// The line of the attribute.
     pub line: u32,
-    /// The line of the function's name, which is equal for all of its attributes.
-    pub function_line: u32,
+    /// Identifies the function: one static for all of its attributes.
+    pub id: &'static FunctionId,
     /// Other functions may use the same policy name on purpose.
     pub shared: bool,
     /// The function names its limiter.
@@ -35,6 +35,24 @@ pub struct RegisteredAnnotation {
 }
 
 inventory::collect!(RegisteredAnnotation);
+
+/// Identifies an annotated function by the address of a static. Neither its path nor its line does:
+/// the path of a method lacks its type, and all functions that a macro generates have one line.
+#[derive(Debug)]
+#[expect(dead_code, reason = "a static without a size has no address of its own")]
+pub struct FunctionId(u8);
+
+impl FunctionId {
+    /// Creates the identity of one function.
+    #[expect(
+        clippy::new_without_default,
+        reason = "only expansions of attributes create one"
+    )]
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(0)
+    }
+}
 
 /// Where an annotation's policy comes from.
 #[derive(Clone, Copy, Debug)]

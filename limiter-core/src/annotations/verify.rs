@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use crate::annotations::context;
 use crate::annotations::key_template::whole_key;
-use crate::annotations::registered::{AnnotationPolicy, RegisteredAnnotation};
+use crate::annotations::registered::{AnnotationPolicy, FunctionId, RegisteredAnnotation};
 use crate::error::ConfigError;
 use crate::limiter::Limiter;
 use crate::policy::Policy;
@@ -173,11 +173,10 @@ fn names_of(registry: &PolicyRegistry) -> String {
 /// Returns an error for each function whose limits a cluster cannot decide together. Concurrency
 /// limits are not part of that decision.
 fn apart(annotations: impl Iterator<Item = RegisteredAnnotation>) -> Vec<String> {
-    let mut by_function: BTreeMap<(&str, &str, u32), Vec<RegisteredAnnotation>> = BTreeMap::new();
+    let mut by_function: BTreeMap<(&str, *const FunctionId), Vec<RegisteredAnnotation>> = BTreeMap::new();
     // A limiter that the function names may accept limits of different groups.
     for annotation in annotations.filter(|annotation| !annotation.held && !annotation.limiter) {
-        // Two functions with one path (in different impls) have different lines.
-        let function = (annotation.function, annotation.file, annotation.function_line);
+        let function = (annotation.function, std::ptr::from_ref(annotation.id));
         by_function.entry(function).or_default().push(annotation);
     }
     let error = |annotations: Vec<RegisteredAnnotation>| {
@@ -235,12 +234,15 @@ mod tests {
         Policy::token_bucket("mail").capacity(0).rate(1).build()
     }
 
+    static SEND: FunctionId = FunctionId::new();
+    static OTHER: FunctionId = FunctionId::new();
+
     const ANNOTATION: RegisteredAnnotation = RegisteredAnnotation {
         name: "mail",
         function: "a::send",
         file: "a.rs",
         line: 3,
-        function_line: 4,
+        id: &SEND,
         shared: true,
         limiter: false,
         held: false,
@@ -320,7 +322,7 @@ mod tests {
         ];
         assert!(apart([ANNOTATION, of("{to}")].into_iter().chain(placed)).is_empty());
         let elsewhere = RegisteredAnnotation {
-            function_line: 9,
+            id: &OTHER,
             ..of("{tenant}")
         };
         assert!(apart([ANNOTATION, elsewhere].into_iter()).is_empty());

@@ -7,7 +7,7 @@ use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
 
 use super::guard_values::{number, option};
-use super::{need_assertion, policy_static};
+use super::{function_id, need_assertion, policy_static};
 use crate::literal::Number;
 use crate::model::{Key, Limit, LimitedFn};
 use crate::template::{Piece, Template};
@@ -49,7 +49,7 @@ impl LimitedFn {
         // `line!` returns the line of its own tokens, or of the outermost macro invocation, as
         // `file!` does.
         let line = quote_spanned!(limit.place=> ::core::line!());
-        let function_line = quote_spanned!(self.func.sig.ident.span()=> ::core::line!());
+        let id = function_id();
         quote! {
             #item
             #assertion
@@ -59,7 +59,7 @@ impl LimitedFn {
                     function: #function,
                     file: ::core::file!(),
                     line: #line,
-                    function_line: #function_line,
+                    id: &#id,
                     shared: #shared,
                     limiter: #limiter,
                     held: #held,

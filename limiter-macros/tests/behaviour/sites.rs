@@ -2,7 +2,7 @@
 
 use limiter_core::annotations::{annotations, verify_annotations, with_limiter};
 use limiter_core::registry::PolicyRegistry;
-use limiter_core::{ConfigError, Limiter, Policy};
+use limiter_core::{ConfigError, Limiter, Policy, Rejection, token_limiter};
 
 #[test]
 fn verification_reports_unusable_annotations() {
@@ -95,4 +95,36 @@ fn all_annotations_are_listed() {
         .map(|site| (site.file(), site.line(), site.name()))
         .collect();
     assert!(places.is_sorted(), "{places:?}");
+}
+
+macro_rules! senders {
+    ($($of:ident $name:literal $key:literal),*) => {$(
+        struct $of;
+
+        impl $of {
+            #[token_limiter(name = $name, capacity = 5, rate = 1, key = $key)]
+            async fn send(&self, user: u32, tenant: u32) -> Result<(), Rejection> {
+                let _ = (self, user, tenant);
+                Ok(())
+            }
+        }
+    )*};
+}
+senders!(ToUsers "sites.users" "{user}", ToTenants "sites.tenants" "{tenant}");
+
+/// The methods of one macro have one path and one line. They are separate decisions, so their keys
+/// may have different groups; `verification_reports_unusable_annotations` expects no error.
+#[tokio::test]
+async fn methods_of_one_macro_are_separate() {
+    with_limiter(Limiter::in_process().build(), async {
+        assert!(ToUsers.send(1, 2).await.is_ok() && ToTenants.send(1, 2).await.is_ok());
+    })
+    .await;
+    let all = annotations();
+    let find = |name: &str| *all.iter().find(|site| site.name() == name).unwrap();
+    let [users, tenants] = ["sites.users", "sites.tenants"].map(find);
+    assert_eq!(
+        (users.function(), users.line()),
+        (tenants.function(), tenants.line())
+    );
 }

@@ -14,6 +14,7 @@ where
 {
     Box::pin(async move {
         let __limiter_guard = {
+            static __LIMITER_FUNCTION: ::limiter_core::__private::FunctionId = ::limiter_core::__private::FunctionId::new();
             static __LIMITER_POLICY_0: ::limiter_core::__private::LazyLock<
                 ::limiter_core::__private::BuiltPolicy,
             > = ::limiter_core::__private::LazyLock::new(|| ::limiter_core::__private::funnel(
@@ -38,7 +39,7 @@ where
             ::limiter_core::__private::inventory::submit! {
                 ::limiter_core::__private::RegisteredAnnotation { name : "mail", function
                 : ::core::concat!(::core::module_path!(), "::", "send"), file :
-                ::core::file!(), line : ::core::line!(), function_line : ::core::line!(),
+                ::core::file!(), line : ::core::line!(), id : & __LIMITER_FUNCTION,
                 shared : false, limiter : false, held : false, key :
                 ::limiter_core::__private::KeyTemplate::Template { text : "{app.id}",
                 pieces : & [::limiter_core::__private::TemplatePiece::Part("app.id")] },

@@ -7,11 +7,12 @@ async fn send(
 ) -> Receipt {
     #![allow(unused)]
     let __limiter_guard = {
+        static __LIMITER_FUNCTION: ::limiter_core::__private::FunctionId = ::limiter_core::__private::FunctionId::new();
         ::limiter_core::__private::inventory::submit! {
             ::limiter_core::__private::RegisteredAnnotation { name : "send", function :
             ::core::concat!(::core::module_path!(), "::", "send"), file :
-            ::core::file!(), line : ::core::line!(), function_line : ::core::line!(),
-            shared : false, limiter : true, held : false, key :
+            ::core::file!(), line : ::core::line!(), id : & __LIMITER_FUNCTION, shared :
+            false, limiter : true, held : false, key :
             ::limiter_core::__private::KeyTemplate::Template { text : "{to.0}", pieces :
             & [::limiter_core::__private::TemplatePiece::Part("to.0")] }, group :
             ::core::option::Option::Some(::limiter_core::__private::KeyTemplate::Computed),

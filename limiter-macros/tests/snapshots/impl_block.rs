@@ -5,6 +5,7 @@ impl<T> Mail for Outbox<T> {
         let __limiter_guard = {
             #[allow(unused_imports)]
             use limiter_core::token_limiter as _;
+            static __LIMITER_FUNCTION: ::limiter_core::__private::FunctionId = ::limiter_core::__private::FunctionId::new();
             static __LIMITER_POLICY_0: ::limiter_core::__private::LazyLock<
                 ::limiter_core::__private::BuiltPolicy,
             > = ::limiter_core::__private::LazyLock::new(|| ::limiter_core::__private::sliding_window(
@@ -24,8 +25,8 @@ impl<T> Mail for Outbox<T> {
             ::limiter_core::__private::inventory::submit! {
                 ::limiter_core::__private::RegisteredAnnotation { name : "mail::send",
                 function : ::core::concat!(::core::module_path!(), "::", "Outbox::send"),
-                file : ::core::file!(), line : ::core::line!(), function_line :
-                ::core::line!(), shared : false, limiter : false, held : false, key :
+                file : ::core::file!(), line : ::core::line!(), id : &
+                __LIMITER_FUNCTION, shared : false, limiter : false, held : false, key :
                 ::limiter_core::__private::KeyTemplate::Template { text : "{to}", pieces
                 : & [::limiter_core::__private::TemplatePiece::Part("to")] }, group :
                 ::core::option::Option::None, policy :
@@ -38,8 +39,8 @@ impl<T> Mail for Outbox<T> {
             ::limiter_core::__private::inventory::submit! {
                 ::limiter_core::__private::RegisteredAnnotation { name : "burst",
                 function : ::core::concat!(::core::module_path!(), "::", "Outbox::send"),
-                file : ::core::file!(), line : ::core::line!(), function_line :
-                ::core::line!(), shared : true, limiter : false, held : false, key :
+                file : ::core::file!(), line : ::core::line!(), id : &
+                __LIMITER_FUNCTION, shared : true, limiter : false, held : false, key :
                 ::limiter_core::__private::KeyTemplate::Template { text : "{to}", pieces
                 : & [::limiter_core::__private::TemplatePiece::Part("to")] }, group :
                 ::core::option::Option::None, policy :

@@ -1,6 +1,7 @@
 /// Finds things.
 pub async fn search(user: &str) -> Result<u32, Error> {
     let __limiter_guard = {
+        static __LIMITER_FUNCTION: ::limiter_core::__private::FunctionId = ::limiter_core::__private::FunctionId::new();
         static __LIMITER_POLICY_0: ::limiter_core::__private::LazyLock<
             ::limiter_core::__private::BuiltPolicy,
         > = ::limiter_core::__private::LazyLock::new(|| ::limiter_core::__private::token_bucket(
@@ -26,8 +27,8 @@ pub async fn search(user: &str) -> Result<u32, Error> {
             ::limiter_core::__private::RegisteredAnnotation { name :
             ::core::concat!(::core::module_path!(), "::", "search"), function :
             ::core::concat!(::core::module_path!(), "::", "search"), file :
-            ::core::file!(), line : ::core::line!(), function_line : ::core::line!(),
-            shared : false, limiter : false, held : false, key :
+            ::core::file!(), line : ::core::line!(), id : & __LIMITER_FUNCTION, shared :
+            false, limiter : false, held : false, key :
             ::limiter_core::__private::KeyTemplate::Template { text : "user:{user}",
             pieces : & [::limiter_core::__private::TemplatePiece::Text("user:"),
             ::limiter_core::__private::TemplatePiece::Part("user")] }, group :

@@ -3,6 +3,7 @@ async fn search() -> Result<(), Rejection> {
     let __limiter_guard = {
         #[allow(unused_imports)]
         use limiter_core::window_limiter as _;
+        static __LIMITER_FUNCTION: ::limiter_core::__private::FunctionId = ::limiter_core::__private::FunctionId::new();
         static __LIMITER_POLICY_0: ::limiter_core::__private::LazyLock<
             ::limiter_core::__private::BuiltPolicy,
         > = ::limiter_core::__private::LazyLock::new(|| ::limiter_core::__private::token_bucket(
@@ -28,8 +29,8 @@ async fn search() -> Result<(), Rejection> {
             ::limiter_core::__private::RegisteredAnnotation { name :
             ::core::concat!(::core::module_path!(), "::", "search"), function :
             ::core::concat!(::core::module_path!(), "::", "search"), file :
-            ::core::file!(), line : ::core::line!(), function_line : ::core::line!(),
-            shared : false, limiter : false, held : false, key :
+            ::core::file!(), line : ::core::line!(), id : & __LIMITER_FUNCTION, shared :
+            false, limiter : false, held : false, key :
             ::limiter_core::__private::KeyTemplate::Template { text : "", pieces : & []
             }, group : ::core::option::Option::None, policy :
             ::limiter_core::__private::AnnotationPolicy::Fixed(||
@@ -57,8 +58,8 @@ async fn search() -> Result<(), Rejection> {
         ::limiter_core::__private::inventory::submit! {
             ::limiter_core::__private::RegisteredAnnotation { name : "daily", function :
             ::core::concat!(::core::module_path!(), "::", "search"), file :
-            ::core::file!(), line : ::core::line!(), function_line : ::core::line!(),
-            shared : false, limiter : false, held : false, key :
+            ::core::file!(), line : ::core::line!(), id : & __LIMITER_FUNCTION, shared :
+            false, limiter : false, held : false, key :
             ::limiter_core::__private::KeyTemplate::Template { text : "", pieces : & []
             }, group : ::core::option::Option::None, policy :
             ::limiter_core::__private::AnnotationPolicy::Fixed(||
