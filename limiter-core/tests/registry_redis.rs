@@ -26,7 +26,7 @@ use limiter_core::registry::{
     Suspension, SuspensionMode,
 };
 use limiter_core::{Inheritance, Limiter, ManualClock, Origin, RedisBuilder, StoreErrorKind};
-use limiter_testing::log::Warnings;
+use limiter_testing::log::{Everything, Warnings};
 use limiter_testing::{RedisCluster, RedisSentinel, RedisServer, acl};
 use support::{PATIENT, bucket, millis, namespace, patient, secs};
 use tokio::time::timeout;

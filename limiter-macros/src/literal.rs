@@ -190,11 +190,12 @@ impl RateText {
         let refuse = |message: String| Err(syn::Error::new(literal.span(), message));
         let parsed = written.split_once('/').and_then(|(amount, period)| {
             let period = period.trim();
-            let counted = period.starts_with(|first: char| first.is_ascii_digit());
-            let period = if counted {
-                duration(period)
-            } else {
+            // A period without a number, such as `min`, is one unit.
+            let is_unit = period.starts_with(char::is_alphabetic);
+            let period = if is_unit {
                 duration(&format!("1{period}"))
+            } else {
+                duration(period)
             };
             Some((thousandths(&amount.trim().replace('_', ""))?, period?))
         });
@@ -379,6 +380,7 @@ mod tests {
         }
         for text in [
             "7/3s",
+            "7/_3s",
             "0.001/s",
             "1_000_000/s",
             "999_983/day",
@@ -396,6 +398,8 @@ mod tests {
         ] {
             let read = RateText::read(&LitStr::new(text, Span::call_site())).ok();
             assert_eq!(read.is_some(), text.parse::<Rate>().is_ok(), "{text}");
+            // 7 per 3 s in the smallest numbers.
+            assert!(text != "7/_3s" || read.is_some_and(|rate| rate.micros == 3_000));
         }
     }
 }

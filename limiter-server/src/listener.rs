@@ -51,6 +51,8 @@ pub struct Listener {
     refusal: &'static [u8],
     tls: Option<ServerTls>,
     is_full: AtomicBool,
+    /// The last attempt to accept a connection failed.
+    is_failing: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -186,6 +188,7 @@ impl Listener {
                 _ => b"",
             },
             is_full: AtomicBool::new(false),
+            is_failing: AtomicBool::new(false),
         })
     }
 
@@ -216,9 +219,15 @@ impl Listener {
     pub async fn accept(&self) -> PendingConnection {
         loop {
             let socket = match self.accept_socket().await {
-                Ok(socket) => socket,
+                Ok(socket) => {
+                    self.is_failing.store(false, Ordering::Relaxed);
+                    socket
+                }
                 Err(error) => {
-                    tracing::warn!(protocol = self.protocol, %error, "cannot accept a connection");
+                    // A process without free file descriptors fails until one is closed.
+                    if !self.is_failing.swap(true, Ordering::Relaxed) {
+                        tracing::warn!(protocol = self.protocol, %error, "cannot accept connections; trying again");
+                    }
                     tokio::time::sleep(PAUSE).await;
                     continue;
                 }

@@ -28,6 +28,9 @@ use crate::store::{
     Account, GrantedRole, NewAccount, StoreError, StoredToken, TokenIssuer, micros, now_micros,
 };
 
+/// The authors of changes that no user makes: the first import, retention and restored databases,
+/// changes by other programs, and the link of the first start.
+const SYSTEM_AUTHORS: [&str; 4] = ["import", "limiter-server", "outside", "setup"];
 /// The lifetime of a session.
 const SESSION: Duration = Duration::from_secs(12 * 3_600);
 /// The prefix of the secret of a token.
@@ -322,9 +325,14 @@ fn token_of(headers: &HeaderMap) -> Option<&str> {
 }
 
 /// Returns whether a user can have this name. A name with `:` could be taken for that of a token or
-/// of a command.
+/// of a command, and the history has [`SYSTEM_AUTHORS`] of its own.
 #[must_use]
 pub fn is_user_name(name: &str) -> bool {
+    is_plain_name(name) && !SYSTEM_AUTHORS.contains(&name)
+}
+
+/// Returns whether a name has 1 to 255 bytes, no `:`, no control characters and no outer spaces.
+pub(crate) fn is_plain_name(name: &str) -> bool {
     let is_plain = !name.chars().any(char::is_control) && name.trim() == name;
     !name.is_empty() && name.len() <= MAX_NAME_BYTES && is_plain && !name.contains(':')
 }
@@ -361,6 +369,22 @@ pub fn parse_admin_scope(scope: &str) -> Option<(Role, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn user_has_no_name_of_another_author() {
+        for name in [
+            "import",
+            "limiter-server",
+            "outside",
+            "setup",
+            "token:ci",
+            " ann",
+            "",
+        ] {
+            assert!(!is_user_name(name), "{name:?}");
+        }
+        assert!(is_user_name("ann@example.org") && is_plain_name("import"));
+    }
 
     #[test]
     fn scopes_of_tokens_name_role_and_app() {

@@ -7,13 +7,15 @@
 //! the token. Tests: `tests/admin_api.rs`, `tests/issued_tokens.rs`, `tests/policy_command.rs`.
 
 use crate::access::Scope;
-use crate::admin::auth::{TOKEN_PREFIX, is_user_name, parse_admin_scope};
+use crate::admin::auth::{TOKEN_PREFIX, is_plain_name, is_user_name, parse_admin_scope};
 use crate::admin::permissions::{Actor, may_grant};
 use crate::secret::{Secret, random_id};
 use crate::store::{NewStoredToken, Store, StoreError, StoredToken, now_micros};
 
 /// The longest name of a token.
 const MAX_NAME_BYTES: usize = 255 - "token:".len();
+const EXPECTED_NAME: &str =
+    "expected a name of 1 to 255 bytes without `:`, control characters and outer spaces";
 const MICROS_PER_DAY: i64 = 86_400_000_000;
 /// The default and the longest lifetime in days.
 const LIFETIME_DAYS: (i64, i64) = (90, 3_650);
@@ -61,18 +63,23 @@ impl From<StoreError> for TokenFailure {
     }
 }
 
-/// Fails for a name that cannot be stored, or could be taken for another kind of actor.
+/// Fails for a name that cannot be stored, or could be taken for another author.
 pub(crate) fn check_name(name: &str) -> Result<(), &'static str> {
-    match is_user_name(name) {
-        true => Ok(()),
-        false => Err("expected a name of 1 to 255 bytes without `:`, control characters and outer spaces"),
+    match (is_user_name(name), is_plain_name(name)) {
+        (true, _) => Ok(()),
+        (false, true) => {
+            Err("the name is that of an author of changes that the server makes: choose another name")
+        }
+        (false, false) => Err(EXPECTED_NAME),
     }
 }
 
 /// Fails for a name that is not suitable for a token. Its changes have the author `token:NAME`,
 /// which has at most 255 bytes in the database.
 fn check_token_name(name: &str) -> Result<(), &'static str> {
-    check_name(name)?;
+    if !is_plain_name(name) {
+        return Err(EXPECTED_NAME);
+    }
     match name.len() <= MAX_NAME_BYTES {
         true => Ok(()),
         false => Err("expected a name of a token of at most 249 bytes"),

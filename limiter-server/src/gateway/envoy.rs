@@ -70,21 +70,12 @@ struct Requested {
 }
 
 impl Gateway {
-    /// Decides the request of a client.
+    /// Decides a request of a client at an address.
     ///
     /// # Errors
     ///
     /// INVALID_ARGUMENT for a malformed request, UNAUTHENTICATED and PERMISSION_DENIED for a client
     /// without the scopes, UNAVAILABLE when no decision was possible.
-    pub async fn should_rate_limit(
-        &self,
-        client: &Client,
-        request: RateLimitRequest,
-    ) -> Result<RateLimitResponse, Status> {
-        self.rate_limit_of_peer(client, None, request).await
-    }
-
-    /// Decides a request of a client at an address.
     pub(crate) async fn rate_limit_of_peer(
         &self,
         client: &Client,

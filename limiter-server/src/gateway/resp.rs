@@ -100,6 +100,7 @@ struct Connection {
 
 impl Connection {
     async fn run(mut self, mut end: watch::Receiver<bool>) -> io::Result<()> {
+        let mut is_ending = false;
         loop {
             let (replies, closes) = self.run_received().await;
             if !replies.is_empty() {
@@ -109,17 +110,19 @@ impl Connection {
                     continue;
                 }
             }
-            if closes {
+            if closes || is_ending {
                 return self.shutdown().await;
             }
+            // Commands that have arrived by then are run before the end.
             let read = tokio::select! {
-                _ = end.wait_for(|end| *end) => None,
+                biased;
                 read = self.read() => Some(read?),
+                _ = end.wait_for(|end| *end) => None,
             };
             match read {
                 None => return self.shutdown().await,
                 Some(0) => return Ok(()),
-                Some(_) => {}
+                Some(_) => is_ending = *end.borrow(),
             }
         }
     }

@@ -77,11 +77,12 @@ impl std::str::FromStr for Rate {
         let (amount, period) = text.split_once('/').ok_or_else(invalid)?;
         let amount: Amount = amount.parse().map_err(|_| invalid())?;
         let period = period.trim();
-        let counted = period.starts_with(|c: char| c.is_ascii_digit());
-        let period = if counted {
-            parse_duration(period)
-        } else {
+        // A period without a number, such as `min`, is one unit.
+        let is_unit = period.starts_with(char::is_alphabetic);
+        let period = if is_unit {
             parse_duration(&format!("1{period}"))
+        } else {
+            parse_duration(period)
         };
         Self::per(amount, period.map_err(|_| invalid())?)
     }
@@ -124,6 +125,7 @@ mod tests {
             ("0.5/s", "30/min"),
             ("60/min", "1/s"),
             ("7/3s", "140/min"),
+            ("7/_3s", "140/min"),
             ("0.001/s", "1/16m40s"),
             ("4294967295.999/s", "4294967295999/16m40s"),
             ("0.001/50d", "1/50000d"),

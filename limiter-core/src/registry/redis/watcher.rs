@@ -5,6 +5,7 @@
 //! last policies in force and is not parsed again at each poll. Tests: `tests/registry_redis.rs`.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
@@ -32,6 +33,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 pub(super) struct RedisWatcher {
     store: RegistryStore,
     pub(super) last_error: LastError,
+    /// A rejected text was logged and not followed by a valid one. Outages do not change it.
+    is_rejected: AtomicBool,
     /// The current text, if it was rejected.
     refused: Mutex<Option<RejectedText>>,
     /// The errors of single policies of the adopted text, with its revision.
@@ -110,6 +113,7 @@ impl RedisWatcher {
         Self {
             store: store.clone(),
             last_error: LastError::default(),
+            is_rejected: AtomicBool::new(false),
             refused: Mutex::default(),
             partial: Mutex::default(),
         }
@@ -122,7 +126,8 @@ impl RedisWatcher {
         let applies = partial.is_some();
         let error = match polled.and(partial.map_or(Ok(()), Err)) {
             Ok(()) => {
-                if self.last_error.is_over() {
+                self.last_error.is_over();
+                if self.is_rejected.swap(false, Ordering::Relaxed) {
                     let revision = registry.published().unwrap_or(0);
                     tracing::info!(key, revision, "registry in Redis is valid again");
                 }
@@ -133,6 +138,7 @@ impl RedisWatcher {
         // Outages are logged by the circuit breaker.
         let is_outage = matches!(&error, RegistryError::Store(error) if !is_rejection(error));
         if !is_outage {
+            self.is_rejected.store(true, Ordering::Relaxed);
             observe::registry_rejected("redis");
         }
         let reason = reason(&error);

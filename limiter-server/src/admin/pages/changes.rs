@@ -5,10 +5,15 @@
 //! reads of keys, and the export contains them. Tests: `tests/pages/statements.rs`,
 //! `tests/pages/people.rs`.
 
+use std::io;
+use std::sync::Arc;
+
 use askama::Template;
+use axum::body::Body;
 use axum::extract::{Path, Query};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use futures_util::stream;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -20,8 +25,8 @@ use crate::admin::pages::{links, render};
 
 /// The number of entries of a page.
 const PAGE: i64 = 50;
-/// The largest number of entries of an export.
-const MAX_EXPORT: usize = 10_000;
+/// The number of entries of a part of an export.
+const EXPORT_PAGE: i64 = 1_000;
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -105,27 +110,33 @@ pub(super) async fn show(
     }))
 }
 
-/// The selected entries as lines of JSON, the newest first.
+/// The selected entries as lines of JSON, the newest first. An error after the first part ends the
+/// response before its end, so a client does not take the file for a complete one.
 pub(super) async fn export(
     caller: PageCaller,
     Path(environment): Path<String>,
-    Query(mut query): Query<ChangesQuery>,
+    Query(query): Query<ChangesQuery>,
 ) -> Result<Response, PageFailure> {
     caller.require_environment(&environment)?;
-    let mut lines = String::new();
-    let mut count = 0;
-    loop {
-        let list = read(&caller, &environment, &query, (1_000, "")).await?;
-        for entry in &list.entries {
-            lines.push_str(&entry.to_string());
-            lines.push('\n');
+    let first = read(&caller, &environment, &query, (EXPORT_PAGE, "")).await?;
+    // In parts, since the history of years has any number of entries.
+    let (caller, environment) = (Arc::new(caller), Arc::new(environment));
+    let parts = stream::try_unfold((Some(first), query), move |(list, mut query)| {
+        let (caller, environment) = (Arc::clone(&caller), Arc::clone(&environment));
+        async move {
+            let Some(list) = list else { return Ok(None) };
+            let lines: String = list.entries.iter().map(|entry| format!("{entry}\n")).collect();
+            let next = match list.next {
+                Some(next) => {
+                    query.before = Some(next);
+                    let next = read(&caller, &environment, &query, (EXPORT_PAGE, "")).await;
+                    Some(next.map_err(|_| io::Error::other("the history cannot be read"))?)
+                }
+                None => None,
+            };
+            Ok::<_, io::Error>(Some((lines, (next, query))))
         }
-        count += list.entries.len();
-        match list.next {
-            Some(next) if count < MAX_EXPORT => query.before = Some(next),
-            _ => break,
-        }
-    }
+    });
     let headers = [
         (header::CONTENT_TYPE, "application/jsonl; charset=utf-8"),
         (
@@ -133,5 +144,5 @@ pub(super) async fn export(
             "attachment; filename=\"changes.jsonl\"",
         ),
     ];
-    Ok((headers, lines).into_response())
+    Ok((headers, Body::from_stream(parts)).into_response())
 }

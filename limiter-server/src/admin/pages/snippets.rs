@@ -100,14 +100,19 @@ impl GatewayUrls {
             hint: hint.to_owned(),
             text: format!(
                 "# limiter-server needs --trusted-proxies with the address of nginx\n\
-                 location / {{\n    auth_request /_limit;\n    error_page 403 =429 @limited;\n    \
+                 location / {{\n    auth_request /_limit;\n    \
+                 auth_request_set $limit_retry_after $upstream_http_retry_after;\n    \
+                 error_page 403 = @limited;\n    \
                  proxy_pass http://backend;\n}}\nlocation = /_limit {{\n    internal;\n    \
                  proxy_pass {}/forward-auth?policy={}&key=client_ip&deny_status=403;\n    \
                  proxy_pass_request_body off;\n    proxy_pass_request_headers off;\n    \
                  proxy_set_header Content-Length \"\";\n    \
                  proxy_set_header Authorization \"Bearer {}\";\n    \
                  proxy_set_header X-Forwarded-For $remote_addr;\n}}\n\
-                 location @limited {{ return 429; }}",
+                 location @limited {{\n    \
+                 # A blocked or suspended key cannot retry.\n    \
+                 if ($limit_retry_after = \"\") {{ return 403; }}\n    \
+                 add_header Retry-After $limit_retry_after always;\n    return 429;\n}}",
                 self.url(),
                 links::encode(of.policy),
                 of.token.unwrap_or(TOKEN),

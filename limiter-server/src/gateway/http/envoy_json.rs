@@ -39,7 +39,7 @@ pub(super) async fn should_rate_limit(call: AdmittedCall) -> Result<Response, Pr
     let AdmittedCall { caller, .. } = &call;
     let answer = caller
         .gateway
-        .should_rate_limit(caller.client(), request.into_message())
+        .rate_limit_of_peer(caller.client(), caller.peer, request.into_message())
         .await;
     let answer = answer.map_err(|status| Problem::of_status(&status))?;
     let status = match answer.overall_code() {

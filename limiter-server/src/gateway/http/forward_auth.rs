@@ -280,7 +280,11 @@ fn text_of_header(headers: &HeaderMap, name: &str) -> Result<String, Problem> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (None, _) => Ok(String::new()),
-        (Some(value), None) => Ok(String::from_utf8_lossy(value.as_bytes()).into_owned()),
+        (Some(value), None) => Ok(match str::from_utf8(value.as_bytes()) {
+            Ok(text) => text.to_owned(),
+            // Latin-1, the encoding of older clients: each value has a text of its own.
+            Err(_) => value.as_bytes().iter().copied().map(char::from).collect(),
+        }),
         (Some(_), Some(_)) => Err(Problem::bad_request(
             format!("the header {name} is repeated, expected it once").into(),
         )),
@@ -340,6 +344,17 @@ mod tests {
             (short.parts, short.deny_status.as_u16()),
             (vec![KeyPart::ClientIp], 429)
         );
+    }
+
+    #[test]
+    fn each_value_of_a_header_has_a_text() {
+        let text = |value: &[u8]| {
+            let mut headers = HeaderMap::new();
+            headers.insert("x-user", value.try_into().unwrap());
+            text_of_header(&headers, "x-user").unwrap()
+        };
+        assert_eq!(text("é".as_bytes()), "é");
+        assert_ne!(text(b"ren\xe9"), text(b"ren\xe8"));
     }
 
     #[test]
