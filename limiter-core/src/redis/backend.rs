@@ -25,7 +25,7 @@ use crate::penalty::denial_counts::DenialCounts;
 use crate::policy::OnStoreFailure;
 use crate::redis::backend::inheritance::ConvertedLimits;
 use crate::redis::backend::invalidating_lender::InvalidatingLender;
-use crate::redis::deny_cache::{DenyCache, LimitCost, Submission};
+use crate::redis::deny_cache::{DenyCache, InFlightToken, LimitCost};
 use crate::redis::local_fallback::LocalFallback;
 use crate::redis::outage_log::{Outage, is_outage};
 use crate::redis::pending_refunds::PendingRefunds;
@@ -188,7 +188,7 @@ impl RedisBackend {
     ) -> Result<Decision, Rejection> {
         // The clock is read once before the request to Redis, and once after it.
         let started = Instant::now();
-        let submission = self.denials.submission(request, started);
+        let in_flight = self.denials.in_flight_token(request, started);
         // Nearly all policies lease no tokens.
         let leases = request.leasable().map(|_| &self.leases);
         let (answer, held) = match leases.and_then(|leases| leases.request_refill(request)) {
@@ -207,7 +207,7 @@ impl RedisBackend {
         };
         let error = match answer {
             Ok(mut verdict) => {
-                self.on_verdict(request, &verdict, submission);
+                self.on_verdict(request, &verdict, in_flight);
                 if let Some(leases) = leases {
                     leases.complete(request, &mut verdict, held);
                 }
@@ -224,9 +224,9 @@ impl RedisBackend {
         &self,
         request: &DecisionRequest<'_>,
         verdict: &Verdict,
-        submission: Option<Submission>,
+        in_flight: Option<InFlightToken>,
     ) {
-        self.denials.on_verdict(request, verdict, submission);
+        self.denials.on_verdict(request, verdict, in_flight);
         if request.on_store_failure() == OnStoreFailure::Local {
             let now = self.clock.now();
             self.fallback.on_verdict(request, verdict, now);

@@ -59,7 +59,7 @@ pub(crate) struct DenyCache {
 
 /// The state of the cache at the start of a store request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Submission {
+pub(crate) struct InFlightToken {
     started: Instant,
     /// The moment of a test's clock, in microseconds. The system clock is read only for a denial,
     /// and converted with the monotonic clock, so that grants need no additional reading.
@@ -67,7 +67,7 @@ pub(crate) struct Submission {
     generation: u64,
 }
 
-impl Submission {
+impl InFlightToken {
     /// Returns a lower bound of the start of the request, in microseconds of the local clock.
     fn at(&self, clock: &Clock) -> u64 {
         self.injected.unwrap_or_else(|| {
@@ -141,10 +141,14 @@ impl DenyCache {
 
     /// Starts a store request. Must be called before the request is sent, if its denial is to be
     /// cached.
-    pub(crate) fn submission(&self, request: &DecisionRequest<'_>, started: Instant) -> Option<Submission> {
+    pub(crate) fn in_flight_token(
+        &self,
+        request: &DecisionRequest<'_>,
+        started: Instant,
+    ) -> Option<InFlightToken> {
         self.shard(charges(request))
             .filter(|_| request.mode == Mode::Charge)?;
-        Some(Submission {
+        Some(InFlightToken {
             generation: self.generation(charges(request))?,
             started,
             injected: self.clock.injected().map(Timestamp::as_micros),
@@ -156,20 +160,20 @@ impl DenyCache {
         &self,
         request: &DecisionRequest<'_>,
         verdict: &Verdict,
-        submission: Option<Submission>,
+        in_flight: Option<InFlightToken>,
     ) {
         let Some(shard) = self.shard(charges(request)) else {
             return;
         };
         let now = || self.clock.now().as_micros();
-        let denial = submission
+        let denial = in_flight
             .filter(|_| !verdict.fits())
-            .filter(|submission| self.generation(charges(request)) == Some(submission.generation))
-            .and_then(|submission| {
+            .filter(|in_flight| self.generation(charges(request)) == Some(in_flight.generation))
+            .and_then(|in_flight| {
                 let retry_after = denied_for(verdict)?;
                 let submitted = StartedAt {
-                    at: submission.at(&self.clock),
-                    generation: submission.generation,
+                    at: in_flight.at(&self.clock),
+                    generation: in_flight.generation,
                 };
                 Some(Denial::new(
                     request,

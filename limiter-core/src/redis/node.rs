@@ -163,7 +163,7 @@ impl Node {
     }
 
     async fn run_alone(&self, call: &Call<'_>, asking: Asking) -> Result<Value, Failure> {
-        let on_timeout = || self.overdue(call.wait());
+        let on_timeout = || self.on_timeout(call.wait());
         let exchange = pin!(self.exchange(call, asking));
         let answer = call.wait().for_answer(exchange, on_timeout).await;
         match connection_error(&answer) {
@@ -214,7 +214,7 @@ impl Node {
 
     /// Records a call without a reply at its deadline. If the breaker opens, calls that wait for a
     /// batch fail immediately.
-    fn overdue(&self, wait: &CallDeadline) {
+    fn on_timeout(&self, wait: &CallDeadline) {
         if !self.0.breaker.overdue(Instant::now(), wait.deadline()) {
             return;
         }

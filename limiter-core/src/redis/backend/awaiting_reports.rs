@@ -41,12 +41,12 @@ impl RedisBackend {
             return Ok(decision);
         }
         let started = Instant::now();
-        let submission = self.denials.submission(request, started);
+        let in_flight = self.denials.in_flight_token(request, started);
         let decision = pin!(self.store.decide_since(started, request));
         let is_charged = request.mode == Mode::Charge;
         match CallDeadline::since(started, deadline).within(decision).await {
             Ok(verdict) => {
-                self.on_verdict(request, &verdict, submission);
+                self.on_verdict(request, &verdict, in_flight);
                 if is_charged && !verdict.fits() {
                     self.fallback.refund(request, &by_share, replicas);
                 }

@@ -47,7 +47,7 @@ impl RedisBackend {
             Err(error) => return smallvec![self.decide_without(request, error, started)],
         };
         let request = in_force.as_ref().unwrap_or(request);
-        let submission = self.denials.submission(request, started);
+        let in_flight = self.denials.in_flight_token(request, started);
         let decisions = pin!(self.store.decide_run_since(started, request, times));
         let wait = CallDeadline::since(started, deadline);
         let verdicts = match wait.within(decisions).await {
@@ -57,7 +57,7 @@ impl RedisBackend {
         observe::record_query(started, Some(Origin::Redis));
         // The last decision contains the latest state.
         if let Some(last) = verdicts.last() {
-            self.on_verdict(request, last, submission);
+            self.on_verdict(request, last, in_flight);
         }
         let decisions = verdicts.into_iter();
         decisions

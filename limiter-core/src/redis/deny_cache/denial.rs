@@ -24,7 +24,7 @@ use crate::units::Timestamp;
 #[derive(Debug)]
 pub(crate) struct Denial {
     limits: OneOrMany<DeniedRequest>,
-    submission: StartedAt,
+    started: StartedAt,
     /// The end of the denial in local time.
     until: u64,
     /// The moment of the decision in store time.
@@ -141,7 +141,7 @@ impl Denial {
     pub(crate) fn new(
         request: &DecisionRequest<'_>,
         verdict: &Verdict,
-        submission: StartedAt,
+        started: StartedAt,
         lasts: u64,
     ) -> Self {
         let states = verdict.states.as_deref().unwrap_or_default();
@@ -161,8 +161,8 @@ impl Denial {
         let lasts = limits.iter().map(DeniedRequest::lasts).fold(lasts, u64::min);
         Self {
             limits,
-            submission,
-            until: submission.at.saturating_add(lasts),
+            started,
+            until: started.at.saturating_add(lasts),
             decided_at: verdict.decided_at,
         }
     }
@@ -197,7 +197,7 @@ impl Denial {
         if !self.holds(generation, now) {
             return DenialAnswer::Superseded;
         }
-        let passed = now - self.submission.at;
+        let passed = now - self.started.at;
         let decided_at = self.decided_at.as_micros().saturating_add(passed);
         let (mut denies, mut is_known) = (false, true);
         for (denied, charge) in self.limits.iter().zip(charges) {
@@ -223,12 +223,11 @@ impl Denial {
         let pairs = || self.limits.iter().zip(other.limits.iter());
         let denied_less = pairs().all(|(own, other)| own.is_window_with(other.algorithm, other.cost))
             && pairs().any(|(own, other)| own.cost < other.cost);
-        self.holds(other.submission.generation, now)
-            && (denied_less || self.submission.at > other.submission.at)
+        self.holds(other.started.generation, now) && (denied_less || self.started.at > other.started.at)
     }
 
     fn holds(&self, generation: u64, now: u64) -> bool {
-        self.submission.generation == generation && (self.submission.at..self.until).contains(&now)
+        self.started.generation == generation && (self.started.at..self.until).contains(&now)
     }
 }
 

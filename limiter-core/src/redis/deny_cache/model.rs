@@ -30,14 +30,14 @@ fn call_and_reset(callers: usize) {
             let request =
                 DecisionRequest::new([LimitRequest::new(policy, "k")], Mode::Charge, false).unwrap();
             if cache.answer(&request).is_none() {
-                let submission = cache.submission(&request, Instant::now());
+                let in_flight = cache.in_flight_token(&request, Instant::now());
                 let outcome = StepOutcome {
                     fits: *reset.lock(),
                     retry_after: 1_000,
                     ..StepOutcome::default()
                 };
                 let verdict = Verdict::new(cache.clock.now(), [outcome].into_iter().collect());
-                cache.on_verdict(&request, &verdict, submission);
+                cache.on_verdict(&request, &verdict, in_flight);
             }
         })
     });

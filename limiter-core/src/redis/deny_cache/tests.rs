@@ -46,7 +46,7 @@ fn note(cache: &DenyCache, clock: &ManualClock, request: &DecisionRequest<'_>, r
     cache.on_verdict(
         request,
         &denied(clock, retry_after),
-        cache.submission(request, Instant::now()),
+        cache.in_flight_token(request, Instant::now()),
     );
 }
 
@@ -142,7 +142,11 @@ fn cached_decisions_equal_store_decisions() {
                 hits[0] += 1;
             } else {
                 let verdict = model.decide(&request, &clock, Mode::Charge);
-                cache.on_verdict(&request, &verdict, cache.submission(&request, Instant::now()));
+                cache.on_verdict(
+                    &request,
+                    &verdict,
+                    cache.in_flight_token(&request, Instant::now()),
+                );
                 if verdict.outcomes.iter().all(|outcome| outcome.fits) {
                     continue;
                 }
@@ -198,15 +202,15 @@ fn denial_age_counts_from_request_start() {
     let clock = ManualClock::new();
     let (cache, policy) = (cache(&clock), bucket("p", 1, "1/s"));
     let request = charge(&policy, "k", 1);
-    let submission = cache.submission(&request, Instant::now());
+    let in_flight = cache.in_flight_token(&request, Instant::now());
     clock.advance(Duration::from_micros(300));
-    cache.on_verdict(&request, &denied(&clock, 1_000), submission);
+    cache.on_verdict(&request, &denied(&clock, 1_000), in_flight);
     assert_eq!(waits(&cache, &request), Some(700));
     clock.advance(Duration::from_micros(700));
     assert_eq!(waits(&cache, &request), None);
-    let submission = cache.submission(&request, Instant::now());
+    let in_flight = cache.in_flight_token(&request, Instant::now());
     clock.advance(Duration::from_micros(1_000));
-    cache.on_verdict(&request, &denied(&clock, 1_000), submission);
+    cache.on_verdict(&request, &denied(&clock, 1_000), in_flight);
     assert_eq!(waits(&cache, &request), None, "it had expired on arrival");
 }
 
@@ -237,7 +241,7 @@ fn different_requests_miss() {
     cache.on_verdict(
         &peek,
         &denied(&clock, 5_000),
-        cache.submission(&peek, Instant::now()),
+        cache.in_flight_token(&peek, Instant::now()),
     );
     for (policy, key, cost) in [
         (&policy, "other", 2),
@@ -272,7 +276,7 @@ fn different_requests_miss() {
 fn denial(model: &mut Model, cache: &DenyCache, clock: &ManualClock, request: &DecisionRequest<'_>) {
     let verdict = model.decide(request, clock, Mode::Charge);
     assert!(verdict.outcomes.iter().any(|outcome| !outcome.fits));
-    cache.on_verdict(request, &verdict, cache.submission(request, Instant::now()));
+    cache.on_verdict(request, &verdict, cache.in_flight_token(request, Instant::now()));
 }
 
 #[test]

@@ -30,7 +30,7 @@ impl<'a> BatchedCall<'a> {
 impl Drop for BatchedCall<'_> {
     fn drop(&mut self) {
         if self.wait.is_overdue() {
-            self.node.overdue(self.wait);
+            self.node.on_timeout(self.wait);
         }
     }
 }

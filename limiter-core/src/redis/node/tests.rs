@@ -50,7 +50,7 @@ async fn prepared_node_admits_calls_after_an_outage() {
     let node = node_of(&server);
     let wait = CallDeadline::after(DEADLINE);
     while node.admit(&wait).is_ok() {
-        node.overdue(&wait);
+        node.on_timeout(&wait);
     }
     node.prepare(&wire::call(&[], None, DEADLINE)).await.unwrap();
     assert!(node.admit(&wait).is_ok());
@@ -69,7 +69,7 @@ async fn probe_ends_with_node() {
     let started = Instant::now().checked_sub(DEADLINE).unwrap();
     let overdue = CallDeadline::since(started, DEADLINE);
     while node.admit(&overdue).is_ok() {
-        node.overdue(&overdue);
+        node.on_timeout(&overdue);
     }
     while node.0.probe_task.lock().is_none() {
         assert!(node.admit(&overdue).is_err());

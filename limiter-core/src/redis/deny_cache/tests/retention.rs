@@ -26,22 +26,22 @@ fn invalidation_drops_denials_and_replies_in_flight() {
         cache.on_verdict(
             request,
             &verdict(request),
-            cache.submission(request, Instant::now()),
+            cache.in_flight_token(request, Instant::now()),
         );
         assert_eq!(waits(&cache, request), Some(SECOND));
-        let submission = cache.submission(request, Instant::now());
+        let in_flight = cache.in_flight_token(request, Instant::now());
         let forgetting = cache.forget(&alone);
         assert_eq!(waits(&cache, request), None);
-        cache.on_verdict(request, &verdict(request), submission);
-        assert!(cache.submission(request, Instant::now()).is_none());
+        cache.on_verdict(request, &verdict(request), in_flight);
+        assert!(cache.in_flight_token(request, Instant::now()).is_none());
         drop(forgetting);
         assert_eq!(waits(&cache, request), None);
-        cache.on_verdict(request, &verdict(request), submission);
+        cache.on_verdict(request, &verdict(request), in_flight);
         assert_eq!(waits(&cache, request), None);
         cache.on_verdict(
             request,
             &verdict(request),
-            cache.submission(request, Instant::now()),
+            cache.in_flight_token(request, Instant::now()),
         );
         assert_eq!(waits(&cache, request), Some(SECOND));
     }
@@ -52,7 +52,7 @@ fn overtaken_reply_does_not_replace_later_denial() {
     let clock = ManualClock::new();
     let (cache, policy) = (cache(&clock), bucket("p", 1, "1/s"));
     let request = charge(&policy, "k", 1);
-    let overtaken = cache.submission(&request, Instant::now());
+    let overtaken = cache.in_flight_token(&request, Instant::now());
     clock.advance(Duration::from_micros(10));
     note(&cache, &clock, &request, 1_000);
     cache.on_verdict(&request, &denied(&clock, 500), overtaken);
@@ -99,7 +99,11 @@ fn expired_denials_are_dropped_by_allowed_calls() {
         clock.advance(CAP);
         for key in &keys {
             let request = charge(&policy, key, 1);
-            cache.on_verdict(&request, &allowed, cache.submission(&request, Instant::now()));
+            cache.on_verdict(
+                &request,
+                &allowed,
+                cache.in_flight_token(&request, Instant::now()),
+            );
         }
         assert_eq!(limits(&cache), expected);
     }
