@@ -4,7 +4,7 @@
 //! |---|---|
 //! | counts of decisions per minute and per hour | [`RetentionSettings`] |
 //! | samples of denials | [`RetentionSettings`] |
-//! | quotas of keys, suspensions and blocks | after their end |
+//! | quotas of keys, suspensions, blocks and tokens | [`RetentionSettings`] after their end |
 //! | entries of the audit | until they are in the export; all without an export |
 //! | revisions of policies | without end |
 //!
@@ -35,6 +35,8 @@ pub struct PrunedRecords {
     pub denials: u64,
     /// Policies and overlays without their ended entries.
     pub documents: u64,
+    /// Tokens.
+    pub tokens: u64,
     /// Entries of the audit that were moved to the export.
     pub audit: u64,
 }
@@ -114,6 +116,7 @@ pub async fn prune(
         .prune_counts(before(settings.usage_minutes), before(settings.usage_hours))
         .await?;
     let denials = store.prune_denials(before(settings.denials)).await?;
+    let tokens = store.prune_tokens(before(settings.ended)).await?;
     let mut documents = 0;
     for namespace in namespaces {
         documents += ended::prune(store, namespace, before(settings.ended), now).await?;
@@ -126,6 +129,7 @@ pub async fn prune(
         counts,
         denials,
         documents,
+        tokens,
         audit,
     })
 }

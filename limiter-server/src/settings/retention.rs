@@ -21,7 +21,7 @@ pub struct RetentionSettings {
     pub usage_hours: Duration,
     /// Samples of denials, by hour.
     pub denials: Duration,
-    /// Quotas of keys, suspensions and blocks, after their end.
+    /// Quotas of keys, suspensions, blocks and tokens, after their end.
     pub ended: Duration,
     /// Entries of the audit.
     pub audit: Duration,

@@ -32,6 +32,18 @@ impl Store {
         Ok(removed)
     }
 
+    /// Removes the tokens that ended at a time or before, by their expiry or a revocation. Returns
+    /// their number.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when the database does not answer.
+    pub async fn prune_tokens(&self, ended_at: i64) -> Result<u64, StoreError> {
+        self.require_writable()?;
+        let sql = "DELETE FROM token WHERE expires_at <= ? OR revoked_at <= ?";
+        self.remove_many(sql, binds![ended_at, ended_at]).await
+    }
+
     /// Removes rows by one statement, which may take long after a pause of the removal.
     pub(super) async fn remove_many(&self, sql: &str, binds: Vec<Bind>) -> Result<u64, StoreError> {
         let mut transaction = self.pool.begin().await?;

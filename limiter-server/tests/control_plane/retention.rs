@@ -5,8 +5,8 @@ use std::time::Duration;
 use limiter_server::retention::{PrunedRecords, prune};
 use limiter_server::settings::{RetentionSettings, Settings};
 use limiter_server::store::{
-    AuditFilter, DenialSample, DocumentKind, DocumentState, ImportedDocument, OVERLAYS, OutsideChange, Store,
-    UsageKind, UsageSpan, UsageTotals,
+    AuditFilter, DenialSample, DocumentKind, DocumentState, ImportedDocument, NewStoredToken, OVERLAYS,
+    OutsideChange, Store, TokenChange, UsageKind, UsageSpan, UsageTotals,
 };
 
 use crate::support::databases::texts;
@@ -130,6 +130,38 @@ async fn counts_are_removed_by_settings() {
     );
     assert_eq!(prune_at(&store, &settings, END + DAY / 12 + 1).await.counts, 4);
     assert_eq!(count(UsageSpan::Hour).await, 0);
+}
+
+#[tokio::test]
+async fn tokens_are_removed_thirty_days_after_their_end() {
+    let directory = Directory::new();
+    let store = open(&directory).await;
+    for (id, expires_at) in [
+        ("expired", END),
+        ("revoked", END + 90 * DAY),
+        ("valid", END + 90 * DAY),
+    ] {
+        let token = NewStoredToken {
+            id: id.to_owned(),
+            hash: id.to_owned(),
+            label: id.to_owned(),
+            namespace: "prod".to_owned(),
+            scopes: "check:*".to_owned(),
+            created_by: "ann".to_owned(),
+            issued_by: "ann".to_owned(),
+            created_at: 1,
+            expires_at,
+        };
+        store.add_token(&token, None).await.unwrap();
+    }
+    let revoke = store.change_token("prod", "revoked", TokenChange::Revoke, "ann", END);
+    revoke.await.unwrap();
+    let settings = RetentionSettings::default();
+    let pruned = prune_at(&store, &settings, END + 30 * DAY - 1).await;
+    assert_eq!(pruned, PrunedRecords::default());
+    assert_eq!(prune_at(&store, &settings, END + 30 * DAY).await.tokens, 2);
+    let kept = store.tokens("prod").await.unwrap();
+    assert!(matches!(&*kept, [token] if token.id == "valid"), "{kept:?}");
 }
 
 #[tokio::test]

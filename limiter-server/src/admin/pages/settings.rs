@@ -97,7 +97,7 @@ impl RetentionView {
             true => format!("{}, then exported to files", time_text(self.audit)),
             false => "no end, because the settings name no directory for its export".to_owned(),
         };
-        let ended = "Quotas of keys, suspensions and blocks after their end";
+        let ended = "Quotas of keys, suspensions, blocks and tokens after their end";
         [
             ("Counts per minute", time_text(self.usage_minutes)),
             ("Counts per hour", time_text(self.usage_hours)),
