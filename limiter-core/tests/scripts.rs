@@ -40,11 +40,23 @@ fn name(server: &RedisServer, beginning: &str) -> String {
 /// a key without expiry.
 fn expiry(server: &RedisServer, name: &str) -> (u64, Option<u64>) {
     let script = "local t = redis.call('TIME') return {t[1], t[2], redis.call('PTTL', KEYS[1])}";
-    let reply = server.command(&["EVAL", script, "1", name]);
-    let [seconds, fraction, ttl] = [0, 1, 2].map(|place| reply.items()[place].integer());
-    assert_ne!(ttl, -2, "{name} does not exist");
-    let now = u64::try_from(seconds * 1_000_000 + fraction).unwrap();
-    (now, u64::try_from(ttl).ok().map(|ttl| now + ttl * 1_000))
+    let reading = || {
+        let reply = server.command(&["EVAL", script, "1", name]);
+        let [seconds, fraction, ttl] = [0, 1, 2].map(|place| reply.items()[place].integer());
+        assert_ne!(ttl, -2, "{name} does not exist");
+        let now = u64::try_from(seconds * 1_000_000 + fraction).unwrap();
+        (now, u64::try_from(ttl).ok().map(|ttl| now + ttl * 1_000))
+    };
+    // Redis 6.2 counts the time to live from the start of the script, and a server that pauses
+    // before it reads its time makes the expiry later. The earliest reading is the exact one.
+    let mut best = reading();
+    for _ in 0..4 {
+        let next = reading();
+        if next.1 < best.1 {
+            best = next;
+        }
+    }
+    best
 }
 
 fn time(server: &RedisServer) -> u64 {
