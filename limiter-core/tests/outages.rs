@@ -221,14 +221,16 @@ fn permits_are_reported_after_end_of_reporting_runtime() {
     });
 }
 
+/// A bucket that is refilled slowly.
+fn sized(capacity: u32) -> Policy {
+    let policy = Policy::token_bucket("bucket").capacity(capacity).rate("1/h");
+    policy.deadline(PATIENT).build().unwrap()
+}
+
 /// The report of an outage converts the usage from before a proportional change, as a call does.
 #[tokio::test]
 async fn report_after_proportional_change_converts_usage() {
     let deployment = Deployment::new(1, (10, 1));
-    let sized = |capacity: u32| {
-        let policy = Policy::token_bucket("bucket").capacity(capacity).rate("1/h");
-        policy.deadline(PATIENT).build().unwrap()
-    };
     let (small, replica) = (sized(10), &deployment.replicas[0]);
     assert!(replica.check(&small, KEY).cost(4).await.unwrap().is_allowed());
     deployment.proxy.refuse(true);
@@ -258,10 +260,6 @@ async fn report_after_proportional_change_converts_usage() {
 #[tokio::test]
 async fn outage_across_scheduled_change_follows_its_policies() {
     let deployment = Deployment::new(1, (10, 1));
-    let sized = |capacity: u32| {
-        let policy = Policy::token_bucket("bucket").capacity(capacity).rate("1/h");
-        policy.deadline(PATIENT).build().unwrap()
-    };
     let (hour, replica) = (secs(3_600), &deployment.replicas[0]);
     let at = deployment.clock.now().after(hour);
     let large = sized(100).proportional_to(&sized(10), at).unwrap();

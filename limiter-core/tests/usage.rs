@@ -30,6 +30,12 @@ struct Fleet {
 }
 
 impl Fleet {
+    /// Waits until this number of allowed calls is reported.
+    async fn reports_allowed(&self, number: u64) {
+        let allowed = async || -> u64 { self.cells().await.iter().map(|(_, cell)| cell.allowed).sum() };
+        until(async || (allowed().await == number).then_some(())).await;
+    }
+
     fn new(base: RedisBuilder) -> Self {
         let clock = ManualClock::new();
         let base = base.namespace(namespace()).clock(&clock);
@@ -421,8 +427,7 @@ fn reports_continue_in_another_runtime() {
         limits.check(&search, "b").await.unwrap().require().unwrap();
         // The next task counts from its start.
         fleet.clock.advance(Duration::from_secs(59));
-        let allowed = async || -> u64 { fleet.cells().await.iter().map(|(_, cell)| cell.allowed).sum() };
-        until(async || (allowed().await == 2).then_some(())).await;
+        fleet.reports_allowed(2).await;
     });
 }
 
@@ -437,8 +442,7 @@ fn reports_of_permits_continue_in_another_runtime() {
         fleet.clock.advance(Duration::from_secs(121));
         let _second = limits.acquire_concurrency(&export, "b").await.unwrap();
         fleet.clock.advance(Duration::from_secs(59));
-        let allowed = async || -> u64 { fleet.cells().await.iter().map(|(_, cell)| cell.allowed).sum() };
-        until(async || (allowed().await == 2).then_some(())).await;
+        fleet.reports_allowed(2).await;
     });
 }
 

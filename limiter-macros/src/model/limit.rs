@@ -289,7 +289,7 @@ fn named(args: &mut Args, names: &Names, diagnostics: &mut Diagnostics) -> Optio
     }
     if let Some(inside) = placeholder_in(&text, names) {
         let message = format!(
-            "the name of a policy is the same for all calls, and `{{{inside}}}` is not replaced: put values that differ \
+            "the name of a policy is constant, and `{{{inside}}}` is not replaced: put values that differ \
              between calls into `key`"
         );
         diagnostics.at(expr.span(), message);

@@ -22,15 +22,19 @@ fn sample(key: &str, start_at: i64, denied: i64) -> DenialSample {
     }
 }
 
-/// Sums only grow, and processes are separate sources.
-pub(super) async fn higher_samples_replace_lower_ones(store: Store, _: &str) {
-    let filter = DenialFilter {
+fn denials_of_ann() -> DenialFilter<'static> {
+    DenialFilter {
         namespace: "prod",
         policy: None,
         key: Some("ann"),
         range: (HOUR, 2 * HOUR),
         limit: 100,
-    };
+    }
+}
+
+/// Sums only grow, and processes are separate sources.
+pub(super) async fn higher_samples_replace_lower_ones(store: Store, _: &str) {
+    let filter = denials_of_ann();
     for denied in [2, 7, 5] {
         let samples = [sample("ann", HOUR, denied), sample("bob", HOUR, denied)];
         store
@@ -74,13 +78,7 @@ pub(super) async fn samples_of_one_stored_key_are_summed(store: Store, _: &str) 
         let recorded = store.record_denials("prod", "process", &samples).await;
         recorded.expect("an answer");
     }
-    let filter = DenialFilter {
-        namespace: "prod",
-        policy: None,
-        key: Some("ann"),
-        range: (HOUR, 2 * HOUR),
-        limit: 100,
-    };
+    let filter = denials_of_ann();
     let found = store.denials(filter).await.expect("an answer");
     let summed = DenialSample {
         denied: 7,
