@@ -27,21 +27,21 @@
 //! Tests: `local_fallback/bound_tests.rs` (the bound), `local_fallback/tests.rs`,
 //! `tests/local_fallback.rs`, `tests/outages.rs`.
 
-mod last_known;
 mod remaining_share;
 pub(crate) mod unreported;
 
+use hashbrown::HashTable;
 use smallvec::SmallVec;
 
 use crate::algorithm::{Mode, StepOutcome, UsageCorrection};
 use crate::error::StoreError;
 use crate::memory::MemoryStore;
 use crate::policy::{Algorithm, CounterWindow, FixedWindow, SlidingWindow};
-use crate::redis::local_fallback::last_known::{LastKnown, LastRemaining};
 use crate::redis::local_fallback::remaining_share::{RemainingShare, refill_in, weighted_usage};
 use crate::redis::local_fallback::unreported::{PermitReport, UnreportedLimit, UnreportedPermits};
 use crate::request::{DecisionRequest, ValidatedLimit, Verdict};
 use crate::support::clock::Clock;
+use crate::support::sync::{Mutex, MutexGuard};
 use crate::units::{Timestamp, micros_ceil};
 
 /// The limits of this replica alone.
@@ -239,6 +239,121 @@ fn debt(limit: &ValidatedLimit<'_>, outcome: &StepOutcome) -> u64 {
     let lease = limit.policy.lease().map_or(0, micros_ceil);
     let comes = refill_in(algorithm, outcome.reset_after.saturating_sub(lease));
     comes.saturating_sub(algorithm.quota())
+}
+
+/// Number of locks of the table of last known permits.
+const SHARDS: usize = 64;
+
+/// The remaining permits of one limit at the last reply of Redis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LastRemaining {
+    /// In the algorithm's own unit.
+    pub(crate) remaining: u64,
+    /// Debt that must be refilled before any permit is available.
+    pub(crate) debt: u64,
+    /// Local time of the reply.
+    pub(crate) as_of: u64,
+    /// From this time on, the usage is zero.
+    pub(crate) until: u64,
+    /// Store time of the reply.
+    pub(crate) decided_at: u64,
+}
+
+/// Maximum disorder of replies. A larger difference means that the store's clock stepped back.
+const OVERTAKEN_MICROS: u64 = 1_000_000;
+
+impl LastRemaining {
+    fn was_overtaken_by(&self, noted: &Self) -> bool {
+        let age = noted.decided_at.saturating_sub(self.decided_at);
+        (1..=OVERTAKEN_MICROS).contains(&age)
+    }
+}
+
+/// The remaining permits of each limit at the last reply, in a table of bounded size.
+///
+/// Invariant: a reply that arrives late does not replace a later one, unless the store's clock
+/// stepped back.
+///
+/// The table is keyed by the hash of the limit's identity. Hashes are random 64-bit numbers; two
+/// limits of a full table collide once in billions of tables, and one would then start with the
+/// other's state.
+///
+/// The newest entries are kept: when the young generation of a shard is full, it becomes the old
+/// one, and the old one is dropped.
+#[derive(Debug)]
+pub(crate) struct LastKnown {
+    shards: Box<[Mutex<Shard>]>,
+    max_per_half: usize,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    young: HashTable<(u64, LastRemaining)>,
+    old: HashTable<(u64, LastRemaining)>,
+}
+
+impl LastKnown {
+    /// `max` bounds the entries; at least the newest half is kept.
+    pub(crate) fn new(max: usize) -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            max_per_half: max.div_ceil(2 * SHARDS),
+        }
+    }
+
+    /// Records the remaining permits.
+    pub(crate) fn note(&self, hash: u64, left: LastRemaining) {
+        let Some(mut shard) = self.shard(hash) else { return };
+        let is_it = |(other, _): &(u64, LastRemaining)| *other == hash;
+        if let Some((_, noted)) = shard.young.find_mut(hash, is_it) {
+            if !left.was_overtaken_by(noted) {
+                *noted = left;
+            }
+            return;
+        }
+        let old = shard.old.find(hash, is_it);
+        if old.is_some_and(|(_, noted)| left.was_overtaken_by(noted)) {
+            return;
+        }
+        if shard.young.len() >= self.max_per_half {
+            shard.old = std::mem::take(&mut shard.young);
+        }
+        shard.young.insert_unique(hash, (hash, left), |(hash, _)| *hash);
+    }
+
+    /// Returns the recorded state while any of its usage still counts.
+    pub(crate) fn get(&self, hash: u64, now: u64) -> Option<LastRemaining> {
+        let left = self.shard(hash)?.get(hash)?;
+        (left.until > now).then_some(left)
+    }
+
+    pub(crate) fn forget(&self, hash: u64) {
+        let Some(mut shard) = self.shard(hash) else { return };
+        let Shard { young, old } = &mut *shard;
+        for half in [young, old] {
+            if let Ok(entry) = half.find_entry(hash, |(other, _)| *other == hash) {
+                entry.remove();
+            }
+        }
+    }
+
+    fn shard(&self, hash: u64) -> Option<MutexGuard<'_, Shard>> {
+        // The table uses the low and the top seven bits, so the shard uses other ones.
+        let number = usize::try_from(hash >> 48).unwrap_or(0) % SHARDS;
+        let shard = self.shards.get(number)?;
+        Some(shard.lock())
+    }
+}
+
+impl Shard {
+    fn get(&self, hash: u64) -> Option<LastRemaining> {
+        let is_it = |(other, _): &(u64, LastRemaining)| *other == hash;
+        let (_, left) = self
+            .young
+            .find(hash, is_it)
+            .or_else(|| self.old.find(hash, is_it))?;
+        Some(*left)
+    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::algorithm::{Mode, StepOutcome, StepState, force_charge, step};
 use crate::policy::{Algorithm, CounterWindow};
-use crate::redis::local_fallback::last_known::LastRemaining;
+use crate::redis::local_fallback::LastRemaining;
 use crate::units::micros_ceil;
 
 /// `retry_after` of a cost above the share: the store may be available again by then.

@@ -1,3 +1,4 @@
+use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use crate::algorithm::StepOutcome;
@@ -206,4 +207,59 @@ fn refund_after_end_of_share_period_is_ignored() {
     advance(500);
     let left = fallback.decide(&request(0, Mode::Peek), 1).unwrap();
     assert_eq!(left.outcomes[0].remaining, 7);
+}
+
+fn from_remaining(remaining: u64, until: u64) -> LastRemaining {
+    LastRemaining {
+        remaining,
+        debt: 0,
+        as_of: 0,
+        until,
+        decided_at: 5_000_000,
+    }
+}
+
+#[test]
+fn latest_reply_counts_until_it_expires() {
+    let table = LastKnown::new(100);
+    table.note(7, from_remaining(3, 1_000));
+    table.note(7, from_remaining(2, 1_000));
+    assert_eq!(table.get(7, 999), Some(from_remaining(2, 1_000)));
+    assert_eq!(table.get(7, 1_000), None);
+    let decided_at = |decided_at| LastRemaining {
+        decided_at,
+        ..from_remaining(9, 1_000)
+    };
+    table.note(7, decided_at(4_999_999));
+    assert_eq!(table.get(7, 999), Some(from_remaining(2, 1_000)));
+    table.note(7, decided_at(3_000_000));
+    assert_eq!(
+        table.get(7, 999),
+        Some(decided_at(3_000_000)),
+        "the clock stepped back"
+    );
+    table.forget(7);
+    assert_eq!(table.get(7, 0), None);
+}
+
+#[test]
+fn full_table_keeps_latest_entries() {
+    let table = LastKnown::new(64 * SHARDS);
+    let hasher = RandomState::new();
+    let kept = |keys: std::ops::Range<u32>| {
+        keys.filter(|key| table.get(hasher.hash_one(key), 0).is_some())
+            .count()
+    };
+    for key in 0..100_000_u32 {
+        table.note(hasher.hash_one(key), from_remaining(1, 1_000_000));
+    }
+    let count: usize = table
+        .shards
+        .iter()
+        .map(|shard| shard.lock())
+        .map(|shard| shard.young.len() + shard.old.len())
+        .sum();
+    assert!((32 * SHARDS..=64 * SHARDS).contains(&count), "{count}");
+    assert_eq!(kept(99_000..100_000), 1_000);
+    assert_eq!(kept(0..90_000), 0);
 }
