@@ -91,7 +91,7 @@ pub struct GatewayHandle {
 }
 
 impl Admin {
-    /// The admin part of the namespaces that these publishers publish.
+    /// Creates the admin part of the namespaces that these publishers publish.
     ///
     /// # Errors
     ///
@@ -130,8 +130,8 @@ impl Admin {
         self
     }
 
-    /// The addresses of the gateway of a namespace, as far as they are known. The gateway of this
-    /// process serves one namespace.
+    /// Returns the addresses of the gateway of a namespace, as far as they are known. The gateway
+    /// of this process serves one namespace.
     #[must_use]
     pub fn addresses(&self, namespace: &str) -> GatewayAddresses {
         let other = self
@@ -184,26 +184,26 @@ impl Admin {
         self
     }
 
-    /// The fingerprint of a key in a namespace, with its parts separated by ` / `; `None` while the
-    /// secret of the namespace is not known.
+    /// Returns the fingerprint of a key in a namespace, with its parts separated by ` / `; `None`
+    /// while the secret of the namespace is not known.
     #[must_use]
     pub fn key_fingerprint(&self, namespace: &str, key: &str) -> Option<String> {
         self.0.fingerprints.get()?.get(namespace)?.of(key)
     }
 
-    /// The address of the client of a request, as a key.
+    /// Returns the address of the client of a request, as a key.
     fn client_address(&self, headers: &HeaderMap, peer: SocketAddr) -> Key<'static> {
         let proxies = self.0.forwarding.get_or_init(|| ForwardingProxies::new([]));
         proxies.client_of(headers, peer)
     }
 
-    /// How long records are kept.
+    /// Returns the time for which records are kept.
     #[must_use]
     pub fn retention(&self) -> RetentionSettings {
         self.0.retention.get().cloned().unwrap_or_default()
     }
 
-    /// The usage that the library processes of a namespace report; `None` without Redis.
+    /// Returns the usage that the library processes of a namespace report; `None` without Redis.
     #[must_use]
     pub fn fleet_usage(&self, namespace: &str) -> Option<&FleetUsage> {
         self.0.fleet_usage.get()?.0.get(namespace)
@@ -216,8 +216,8 @@ impl Admin {
         self.0.fleet_usage.get()?.1.last(namespace)
     }
 
-    /// The name and the colour of a namespace: those that an administrator chose, or else those of
-    /// the settings file.
+    /// Returns the name and the colour of a namespace: those that an administrator chose, or else
+    /// those of the settings file.
     ///
     /// # Errors
     ///
@@ -230,31 +230,31 @@ impl Admin {
         Ok(configured.cloned().unwrap_or_default())
     }
 
-    /// The database.
+    /// Returns the database.
     #[must_use]
     pub fn store(&self) -> &Store {
         &self.0.store
     }
 
-    /// The name of this node.
+    /// Returns the name of this node.
     #[must_use]
     pub fn node(&self) -> &str {
         &self.0.node
     }
 
-    /// The gateway of this process; `None` if it does not know the limits of the namespace.
+    /// Returns the gateway of this process; `None` if it does not know the limits of the namespace.
     #[must_use]
     pub fn gateway(&self, namespace: &str) -> Option<&GatewayHandle> {
         let gateway = self.0.gateway.as_ref();
         gateway.filter(|gateway| gateway.namespace == namespace)
     }
 
-    /// The configured namespaces.
+    /// Returns the configured namespaces.
     pub fn namespaces(&self) -> impl Iterator<Item = &str> {
         self.0.publishers.keys().map(String::as_str)
     }
 
-    /// The publisher of a namespace; `None` if it is not configured.
+    /// Returns the publisher of a namespace; `None` if it is not configured.
     #[must_use]
     pub fn publisher(&self, namespace: &str) -> Option<&Publisher> {
         self.0.publishers.get(namespace)
@@ -297,8 +297,8 @@ impl Admin {
     }
 }
 
-/// The routes of the API and of the pages. `allowed_hosts` are the accepted names in the header
-/// `Host`, besides addresses and `localhost`.
+/// Returns the routes of the API and of the pages. `allowed_hosts` are the accepted names in the
+/// header `Host`, besides addresses and `localhost`.
 pub fn router(admin: Admin, allowed_hosts: &[String]) -> axum::Router {
     let api = api::router(admin.clone());
     pages::router(admin, api, allowed_hosts)

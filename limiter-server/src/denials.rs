@@ -142,7 +142,7 @@ fn hours(from: i64, to: i64) -> impl Iterator<Item = i64> {
     std::iter::successors(Some(first), next).take_while(move |start| *start <= to)
 }
 
-/// The most denied keys of each policy as samples of an hour.
+/// Returns the most denied keys of each policy as samples of an hour.
 fn most_denied(mut keys: Vec<SeenKey>, start_at: i64, node: &str) -> Vec<DenialSample> {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     keys.sort_by_key(|of| std::cmp::Reverse(of.denied));
@@ -173,7 +173,7 @@ fn most_denied(mut keys: Vec<SeenKey>, start_at: i64, node: &str) -> Vec<DenialS
     samples.collect()
 }
 
-/// A text of a client without NUL, which PostgreSQL rejects.
+/// Returns a text of a client without NUL, which PostgreSQL rejects.
 fn stored_text(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }

@@ -76,7 +76,7 @@ struct Shared {
 }
 
 impl Gateway {
-    /// A gateway in front of a limiter.
+    /// Creates a gateway in front of a limiter.
     #[must_use]
     pub fn new(limiter: Limiter, settings: &Settings, readiness: Readiness) -> Self {
         Self(Arc::new(Shared {
@@ -103,13 +103,13 @@ impl Gateway {
         }))
     }
 
-    /// The limiter that decides.
+    /// Returns the limiter that decides.
     #[must_use]
     pub fn limiter(&self) -> &Limiter {
         &self.0.limiter
     }
 
-    /// The configured clients and their scopes.
+    /// Returns the configured clients and their scopes.
     #[must_use]
     pub fn access(&self) -> &Access {
         &self.0.access
@@ -125,13 +125,13 @@ impl Gateway {
         self.0.access.may(client, action, &target)
     }
 
-    /// The limits on the calls of all listeners.
+    /// Returns the limits on the calls of all listeners.
     #[must_use]
     pub fn admission(&self) -> &Admission {
         &self.0.admission
     }
 
-    /// The limits of the listeners.
+    /// Returns the limits of the listeners.
     #[must_use]
     pub fn limits(&self) -> &ListenerLimits {
         &self.0.limits
@@ -149,78 +149,78 @@ impl Gateway {
         &self.0.readiness
     }
 
-    /// The revision of the policies in force.
+    /// Returns the revision of the policies in force.
     #[must_use]
     pub fn served_revision(&self) -> &ServedRevision {
         &self.0.revision
     }
 
-    /// The name of this node in explanations.
+    /// Returns the name of this node in explanations.
     #[must_use]
     pub fn node(&self) -> &str {
         &self.0.node
     }
 
-    /// The settings of explanations of denials.
+    /// Returns the settings of explanations of denials.
     pub(crate) fn explanation(&self) -> &ExplanationSettings {
         &self.0.explanation
     }
 
-    /// The fingerprints of keys in the namespace of the limits.
+    /// Returns the fingerprints of keys in the namespace of the limits.
     #[must_use]
     pub fn fingerprints(&self) -> &KeyFingerprints {
         &self.0.fingerprints
     }
 
-    /// The namespace of the limits.
+    /// Returns the namespace of the limits.
     #[must_use]
     pub fn namespace(&self) -> &str {
         &self.0.namespace
     }
 
-    /// The settings of Envoy's rate limit service.
+    /// Returns the settings of Envoy's rate limit service.
     #[must_use]
     pub fn envoy_settings(&self) -> &EnvoySettings {
         &self.0.envoy
     }
 
-    /// The rules and policies in force.
+    /// Returns the rules and policies in force.
     #[must_use]
     pub fn policies(&self) -> &PreparedPolicies {
         &self.0.policies
     }
 
-    /// The policies of the ids that this node issued.
+    /// Returns the policies of the ids that this node issued.
     #[must_use]
     pub fn issued_policies(&self) -> &IssuedPolicies {
         &self.0.issued_policies
     }
 
-    /// The policies of limits that `CL.THROTTLE` describes.
+    /// Returns the policies of limits that `CL.THROTTLE` describes.
     pub(crate) fn throttle_policies(&self) -> &ThrottlePolicies {
         &self.0.throttle_policies
     }
 
-    /// The proxies whose `X-Forwarded-*` headers are read.
+    /// Returns the proxies whose `X-Forwarded-*` headers are read.
     #[must_use]
     pub fn proxies(&self) -> &ForwardingProxies {
         &self.0.proxies
     }
 
-    /// The budgets of the quota service.
+    /// Returns the budgets of the quota service.
     #[cfg(feature = "rlqs")]
     #[must_use]
     pub fn quota(&self) -> &QuotaService {
         &self.0.quota
     }
 
-    /// The last descriptors without a policy.
+    /// Returns the last descriptors without a policy.
     #[must_use]
     pub fn unmatched(&self) -> &UnmatchedDescriptors {
         &self.0.unmatched
     }
 
-    /// The last calls and the fullest keys.
+    /// Returns the last calls and the fullest keys.
     #[must_use]
     pub fn activity(&self) -> &KeyActivity {
         &self.0.activity

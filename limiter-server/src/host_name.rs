@@ -14,7 +14,7 @@ pub fn is_loopback(host: &str) -> bool {
     name.eq_ignore_ascii_case("localhost") || address_of(name).is_some_and(|address| address.is_loopback())
 }
 
-/// A `Host` without its port.
+/// Returns a `Host` without its port.
 #[must_use]
 pub fn without_port(host: &str) -> &str {
     match host.rsplit_once(':') {

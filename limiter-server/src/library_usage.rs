@@ -28,7 +28,7 @@ const MAX_NAME: usize = 255;
 pub struct LibraryUsageStatus(Arc<Mutex<BTreeMap<String, Option<String>>>>);
 
 impl LibraryUsageStatus {
-    /// The reason, or none if the last pass succeeded; `None` before the first pass.
+    /// Returns the reason, or none if the last pass succeeded; `None` before the first pass.
     #[must_use]
     pub fn last(&self, namespace: &str) -> Option<Option<String>> {
         let passes = self.0.lock().unwrap_or_else(PoisonError::into_inner);

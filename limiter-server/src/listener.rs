@@ -192,19 +192,19 @@ impl Listener {
         })
     }
 
-    /// The bound address, in which port 0 is replaced by the selected port.
+    /// Returns the bound address, in which port 0 is replaced by the selected port.
     #[must_use]
     pub const fn address(&self) -> &ListenAddress {
         &self.address
     }
 
-    /// The protocol that the listener serves.
+    /// Returns the protocol that the listener serves.
     #[must_use]
     pub const fn protocol(&self) -> &'static str {
         self.protocol
     }
 
-    /// The limits of the listener.
+    /// Returns the limits of the listener.
     #[must_use]
     pub const fn limits(&self) -> &ListenerLimits {
         &self.limits

@@ -24,7 +24,7 @@ pub fn parse(text: &str) -> Result<PolicyRegistry, TextError> {
     Ok(registry)
 }
 
-/// The suspensions and blocks of a registry as text.
+/// Returns the suspensions and blocks of a registry as text.
 ///
 /// # Errors
 ///
@@ -96,8 +96,8 @@ pub fn make_room(registry: &PolicyRegistry, now: Timestamp) -> Result<(), Config
     }
 }
 
-/// The changes from one registry to another in words, for the history. Each names the author and
-/// the reason that the entry states.
+/// Returns the changes from one registry to another in words, for the history. Each names the
+/// author and the reason that the entry states.
 #[must_use]
 pub fn changes(before: &PolicyRegistry, after: &PolicyRegistry) -> Vec<String> {
     let mut changes = Vec::new();
@@ -136,7 +136,7 @@ pub fn changes(before: &PolicyRegistry, after: &PolicyRegistry) -> Vec<String> {
     changes
 }
 
-/// The author and the reason that an entry states.
+/// Returns the author and the reason that an entry states.
 fn stated(author: Option<&str>, reason: Option<&str>) -> String {
     let author = author.map(|author| format!(", by {author}"));
     let reason = reason.map(|reason| format!(": {reason}"));

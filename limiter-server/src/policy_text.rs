@@ -81,7 +81,7 @@ impl PolicyText {
         }
     }
 
-    /// The policy of a name in a registry.
+    /// Returns the policy of a name in a registry.
     #[must_use]
     pub fn of(registry: &PolicyRegistry, name: &str) -> Option<Self> {
         if name.len() > MAX_NAME_BYTES {
@@ -93,31 +93,31 @@ impl PolicyText {
         })
     }
 
-    /// The policy with its apps, end and notes.
+    /// Returns the policy with its apps, end and notes.
     #[must_use]
     pub fn entry(&self) -> &PolicyEntry {
         &self.entry
     }
 
-    /// The quotas of single keys.
+    /// Returns the quotas of single keys.
     #[must_use]
     pub fn overrides(&self) -> &[Arc<KeyOverride>] {
         &self.overrides
     }
 
-    /// The name of the policy.
+    /// Returns the name of the policy.
     #[must_use]
     pub fn name(&self) -> &str {
         self.entry.policy().name()
     }
 
-    /// The apps for which the policy is; `None` for all.
+    /// Returns the apps for which the policy is; `None` for all.
     #[must_use]
     pub fn apps(&self) -> Option<Vec<String>> {
         self.entry.apps().map(|apps| apps.map(str::to_owned).collect())
     }
 
-    /// The text.
+    /// Returns the text.
     #[must_use]
     pub fn to_toml(&self) -> String {
         let registry = PolicyRegistry::new();
@@ -126,7 +126,8 @@ impl PolicyText {
         registry.to_toml()
     }
 
-    /// The text without authors, times and note. Texts with the same content decide equally.
+    /// Returns the text without authors, times and note. Texts with the same content decide
+    /// equally.
     #[must_use]
     pub fn content(&self) -> String {
         self.with_metadata(PolicyMetadata::new()).to_toml()
@@ -188,7 +189,8 @@ impl PolicyText {
         }
     }
 
-    /// The policy in place of a previous one, with the state of keys as `inheritance` states.
+    /// Returns the policy in place of a previous one, with the state of keys as `inheritance`
+    /// states.
     ///
     /// # Errors
     ///
@@ -217,8 +219,8 @@ impl PolicyText {
         })
     }
 
-    /// The policy that ended at a time, without quotas, key lists and trial values: it hides
-    /// policies of this name in other sources. The registry keeps it without end.
+    /// Returns the policy that ended at a time, without quotas, key lists and trial values: it
+    /// hides policies of this name in other sources. The registry keeps it without end.
     #[must_use]
     pub fn tombstone(&self, at: Timestamp) -> Self {
         let entry = self.without_lists().unwrap_or_else(|| Arc::clone(&self.entry));
@@ -228,7 +230,7 @@ impl PolicyText {
         }
     }
 
-    /// The policy without key lists and trial values.
+    /// Returns the policy without key lists and trial values.
     fn without_lists(&self) -> Option<Arc<PolicyEntry>> {
         let registry = PolicyRegistry::new();
         registry.set((*self.entry).clone());
@@ -271,7 +273,7 @@ impl PolicyText {
     }
 }
 
-/// The average rate of a quota per window, in thousandths of a permit per hour.
+/// Returns the average rate of a quota per window, in thousandths of a permit per hour.
 #[must_use]
 pub fn hourly_rate(policy: &limiter_core::Policy) -> u128 {
     const HOUR: Duration = Duration::from_secs(3_600);

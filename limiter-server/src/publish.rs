@@ -83,7 +83,7 @@ struct Versions {
 }
 
 impl Publisher {
-    /// A publisher of the documents of a namespace.
+    /// Creates a publisher of the documents of a namespace.
     #[must_use]
     pub fn new(namespace: impl Into<String>, store: Store, target: PublicationTarget) -> Self {
         Self(Arc::new(PublisherInner {
@@ -96,13 +96,13 @@ impl Publisher {
         }))
     }
 
-    /// The namespace.
+    /// Returns the namespace.
     #[must_use]
     pub fn namespace(&self) -> &str {
         &self.0.namespace
     }
 
-    /// The registry in Redis; `None` without Redis.
+    /// Returns the registry in Redis; `None` without Redis.
     #[must_use]
     pub fn redis(&self) -> Option<&RedisRegistry> {
         match &self.0.target {
@@ -111,7 +111,7 @@ impl Publisher {
         }
     }
 
-    /// The registry in force.
+    /// Returns the registry in force.
     ///
     /// # Errors
     ///
@@ -131,7 +131,7 @@ impl Publisher {
         self.0.wake.notify_one();
     }
 
-    /// The result of the last pass.
+    /// Returns the result of the last pass.
     #[must_use]
     pub fn status(&self) -> PublisherStatus {
         self.0.status.borrow().clone()

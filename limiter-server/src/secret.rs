@@ -20,7 +20,7 @@ impl std::fmt::Debug for Secret {
 }
 
 impl Secret {
-    /// A new secret of 256 bits with a prefix.
+    /// Returns a new secret of 256 bits with a prefix.
     #[must_use]
     pub fn generate(prefix: &str) -> Self {
         let mut bytes = [0_u8; 32];
@@ -28,26 +28,26 @@ impl Secret {
         Self(format!("{prefix}{}", hex(&bytes)))
     }
 
-    /// The text that is shown once.
+    /// Returns the text that is shown once.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// The hash that is stored.
+    /// Returns the hash that is stored.
     #[must_use]
     pub fn hash(&self) -> String {
         hash(&self.0)
     }
 }
 
-/// The SHA-256 of a secret in hexadecimal.
+/// Returns the SHA-256 of a secret in hexadecimal.
 #[must_use]
 pub fn hash(secret: &str) -> String {
     TokenHash::of(secret).to_string()
 }
 
-/// A random name of 64 bits.
+/// Returns a random name of 64 bits.
 #[must_use]
 pub fn random_id() -> String {
     let mut bytes = [0_u8; 8];

@@ -140,7 +140,7 @@ pub enum RedisDeployment {
 }
 
 impl StoreSettings {
-    /// The namespace of the limits.
+    /// Returns the namespace of the limits.
     #[must_use]
     pub fn namespace(&self) -> &str {
         match self {
@@ -226,7 +226,7 @@ impl Default for EnvoySettings {
 }
 
 impl Settings {
-    /// The settings of a file, without arguments.
+    /// Returns the settings of a file, without arguments.
     ///
     /// # Errors
     ///
@@ -289,7 +289,7 @@ impl Settings {
     }
 }
 
-/// The name of this machine, without which a node is named by its process.
+/// Returns the name of this machine, without which a node is named by its process.
 fn host_name() -> String {
     let from_kernel = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
     let name = from_kernel.or_else(|| std::env::var("HOSTNAME").ok());

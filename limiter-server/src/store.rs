@@ -66,14 +66,14 @@ pub struct Store {
     id: String,
 }
 
-/// The current time in microseconds since the Unix epoch.
+/// Returns the current time in microseconds since the Unix epoch.
 #[must_use]
 pub fn now_micros() -> i64 {
     let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     micros(elapsed)
 }
 
-/// A duration in microseconds.
+/// Returns a duration in microseconds.
 #[must_use]
 pub fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
@@ -121,7 +121,7 @@ impl Store {
         self
     }
 
-    /// The product of the database.
+    /// Returns the product of the database.
     #[must_use]
     pub fn dialect(&self) -> Dialect {
         self.pool.dialect()
@@ -134,7 +134,7 @@ impl Store {
         self.newer_schema.is_some()
     }
 
-    /// The identity of the database. A restored copy has the same one.
+    /// Returns the identity of the database. A restored copy has the same one.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id

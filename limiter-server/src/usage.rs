@@ -41,7 +41,7 @@ enum UsageOutcome {
 }
 
 impl UsageOutcome {
-    /// The outcome of a label; `None` for calls that another limit denied.
+    /// Returns the outcome of a label; `None` for calls that another limit denied.
     fn of_label(label: &str) -> Option<Self> {
         match label {
             "allowed" => Some(Self::Allowed),
@@ -52,7 +52,7 @@ impl UsageOutcome {
         }
     }
 
-    /// The count of the outcome.
+    /// Returns the count of the outcome.
     fn of(self, totals: &mut UsageTotals) -> &mut i64 {
         match self {
             Self::Allowed => &mut totals.allowed,
@@ -63,7 +63,7 @@ impl UsageOutcome {
     }
 }
 
-/// The kind of the cause that a decision has beside its policy, by its labels.
+/// Returns the kind of the cause that a decision has beside its policy, by its labels.
 fn cause_of(outcome: &str, origin: Option<&str>) -> Option<UsageKind> {
     match outcome {
         "invalid" => Some(UsageKind::Invalid),

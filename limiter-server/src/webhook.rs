@@ -164,7 +164,7 @@ impl WebhookSender {
     }
 }
 
-/// The kind of an event: `save`, `suspension` (also blocks) or `conflict`.
+/// Returns the kind of an event: `save`, `suspension` (also blocks) or `conflict`.
 fn event_of(action: &str) -> &'static str {
     match action.split_once('.') {
         Some((_, "conflict")) => "conflict",

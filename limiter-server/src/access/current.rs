@@ -38,7 +38,7 @@ struct AccessSources {
 }
 
 impl Access {
-    /// The access of these clients.
+    /// Creates the access of these clients.
     #[must_use]
     pub fn new(table: AccessTable) -> Self {
         let access = Self::default();
@@ -46,7 +46,7 @@ impl Access {
         access
     }
 
-    /// The table in force.
+    /// Returns the table in force.
     #[must_use]
     pub fn table(&self) -> Arc<AccessTable> {
         Arc::clone(&self.read())
@@ -108,12 +108,13 @@ impl Access {
         self.change(|_| ());
     }
 
-    /// The hashes of the tokens that calls have used since the last call of this method.
+    /// Returns the hashes of the tokens that calls have used since the last call of this method.
     pub(crate) fn take_used(&self) -> Vec<TokenHash> {
         self.table().take_used()
     }
 
-    /// A receiver of the text of the issued tokens: `[[token]]` entries as in the settings file.
+    /// Returns a receiver of the text of the issued tokens: `[[token]]` entries as in the settings
+    /// file.
     #[must_use]
     pub fn issued(&self) -> watch::Receiver<Arc<str>> {
         self.0.issued.subscribe()
@@ -140,7 +141,7 @@ impl Access {
         self.read().identify(client, SystemTime::now()).map(drop)
     }
 
-    /// The name of a client, for logs.
+    /// Returns the name of a client, for logs.
     #[must_use]
     pub fn name_of(&self, client: &Client) -> String {
         let table = self.table();

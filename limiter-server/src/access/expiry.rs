@@ -15,14 +15,14 @@ const DAY: i64 = 86_400;
 pub struct Expiry(i64);
 
 impl Expiry {
-    /// The midnight that is at least this many days after a time.
+    /// Returns the midnight that is at least this many days after a time.
     #[must_use]
     pub fn days_after(now: SystemTime, days: u32) -> Self {
         let midnight = (seconds(now) + DAY - 1).div_euclid(DAY) * DAY;
         Self(midnight + i64::from(days) * DAY)
     }
 
-    /// The second that contains a time in microseconds since 1970.
+    /// Returns the second that contains a time in microseconds since 1970.
     #[must_use]
     pub const fn at_micros(micros: i64) -> Self {
         Self(micros.div_euclid(1_000_000))
@@ -34,7 +34,7 @@ impl Expiry {
         seconds(now) >= self.0
     }
 
-    /// The end as a time of the system; the epoch for earlier ends.
+    /// Returns the end as a time of the system; the epoch for earlier ends.
     #[must_use]
     pub fn time(&self) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(self.0).unwrap_or(0))
@@ -86,8 +86,8 @@ fn seconds(time: SystemTime) -> i64 {
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// The days from 1970-01-01 to a date of the Gregorian calendar. The year begins in March here, so
-/// that the leap day is its last day.
+/// Returns the days from 1970-01-01 to a date of the Gregorian calendar. The year begins in March
+/// here, so that the leap day is its last day.
 fn days_of(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
@@ -95,7 +95,7 @@ fn days_of(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + day_of_year - 719_468
 }
 
-/// The inverse of [`days_of`].
+/// Returns the inverse of [`days_of`].
 fn date_of(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));

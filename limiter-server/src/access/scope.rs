@@ -45,7 +45,7 @@ impl Action {
         Self::Namespace,
     ];
 
-    /// The name in scopes.
+    /// Returns the name in scopes.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -94,7 +94,7 @@ impl<'a> Target<'a> {
         removed_apps: None,
     };
 
-    /// A policy.
+    /// Returns a policy.
     #[must_use]
     pub const fn policy(name: &'a str) -> Self {
         Self {
@@ -112,7 +112,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// A domain without a policy.
+    /// Returns a domain without a policy.
     #[must_use]
     pub const fn domain(name: &'a str) -> Self {
         Self {
@@ -197,7 +197,7 @@ impl Scope {
             }
     }
 
-    /// The action.
+    /// Returns the action.
     #[must_use]
     pub const fn action(&self) -> Action {
         self.action

@@ -27,7 +27,7 @@ pub enum Client {
 }
 
 impl Client {
-    /// The client that sent a secret.
+    /// Returns the client that sent a secret.
     #[must_use]
     pub fn of_secret(secret: &str) -> Self {
         Self::Token(TokenHash::of(secret))
@@ -48,7 +48,7 @@ pub struct CertificateClient {
 }
 
 impl CertificateClient {
-    /// A client.
+    /// Creates a client.
     #[must_use]
     pub const fn new(name: String, certificate: String, scopes: Vec<Scope>) -> Self {
         Self {
@@ -71,7 +71,7 @@ pub struct AccessTable {
 }
 
 impl AccessTable {
-    /// A table of clients.
+    /// Creates a table of clients.
     ///
     /// # Errors
     ///
@@ -122,7 +122,8 @@ impl AccessTable {
         Ok(table)
     }
 
-    /// The table with further tokens. A configured token of the same secret takes precedence.
+    /// Creates the table with further tokens. A configured token of the same secret takes
+    /// precedence.
     pub(super) fn with_issued(&self, issued: &[Token]) -> Self {
         let mut table = self.clone();
         for token in issued {
@@ -134,7 +135,7 @@ impl AccessTable {
         table
     }
 
-    /// The table without the issued tokens, because their source has not confirmed them.
+    /// Returns the table without the issued tokens, because their source has not confirmed them.
     pub(super) fn unconfirmed(&self) -> Self {
         Self {
             is_unconfirmed: true,
@@ -142,7 +143,7 @@ impl AccessTable {
         }
     }
 
-    /// The table, which rejects anonymous clients if an earlier one did.
+    /// Returns the table, which rejects anonymous clients if an earlier one did.
     pub(super) fn after(mut self, earlier: &Self) -> Self {
         self.had_clients = !earlier.accepts_anonymous();
         self
@@ -161,13 +162,13 @@ impl AccessTable {
         self.tokens.is_empty() && self.certificates.is_empty()
     }
 
-    /// The number of configured clients.
+    /// Returns the number of configured clients.
     #[must_use]
     pub fn len(&self) -> usize {
         self.tokens.values().map(Vec::len).sum::<usize>() + self.certificates.len()
     }
 
-    /// The time until the first token ends that is valid now; `None` without such a token.
+    /// Returns the time until the first token ends that is valid now; `None` without such a token.
     #[must_use]
     pub fn first_expiry(&self, now: SystemTime) -> Option<Duration> {
         let ends = self.tokens.values().flatten().map(|token| token.expires.time());
@@ -175,7 +176,7 @@ impl AccessTable {
         left.filter(|left| !left.is_zero()).min()
     }
 
-    /// The hashes of the tokens that calls have used since the last call of this method.
+    /// Returns the hashes of the tokens that calls have used since the last call of this method.
     pub(super) fn take_used(&self) -> Vec<TokenHash> {
         let tokens = self.tokens.values().flatten();
         let used = tokens.filter(|token| token.usage.take());
@@ -214,7 +215,7 @@ impl AccessTable {
         }
     }
 
-    /// The name and scopes of a client; `None` for an anonymous one that may connect.
+    /// Returns the name and scopes of a client; `None` for an anonymous one that may connect.
     fn find(&self, client: &Client, now: SystemTime) -> Result<Option<(&str, &[Scope])>, AccessDenial> {
         match client {
             Client::Anonymous if self.accepts_anonymous() => Ok(None),

@@ -69,7 +69,7 @@ impl TokenUsage {
 }
 
 impl Token {
-    /// A token.
+    /// Creates a token.
     #[must_use]
     pub fn new(name: String, hash: TokenHash, scopes: Vec<Scope>, expires: Expiry) -> Self {
         Self {
@@ -94,7 +94,7 @@ impl TokenHash {
         Self(Sha256::digest(secret.as_bytes()).into())
     }
 
-    /// The part by which tables find a hash before they compare it as a whole.
+    /// Returns the part by which tables find a hash before they compare it as a whole.
     pub(super) fn index(&self) -> u64 {
         let [a, b, c, d, e, f, g, h, ..] = self.0;
         u64::from_le_bytes([a, b, c, d, e, f, g, h])
@@ -162,13 +162,13 @@ impl TokenSecret {
         Ok(Self(format!("{PREFIX}{}", TokenHash(bytes))))
     }
 
-    /// The text that the client sends.
+    /// Returns the text that the client sends.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// The hash to configure.
+    /// Returns the hash to configure.
     #[must_use]
     pub fn hash(&self) -> TokenHash {
         TokenHash::of(&self.0)

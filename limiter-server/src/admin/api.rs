@@ -44,7 +44,7 @@ use crate::admin::{Admin, entity_tag};
 /// The largest body of a request, in bytes.
 const MAX_BODY: usize = 2 << 20;
 
-/// The routes.
+/// Returns the routes.
 pub fn router(admin: Admin) -> Router {
     let namespace = Router::new()
         .route("/", put(records::set_namespace))

@@ -83,14 +83,14 @@ pub struct StartedSession {
 }
 
 impl StartedSession {
-    /// The value of the header `Set-Cookie`.
+    /// Returns the value of the header `Set-Cookie`.
     #[must_use]
     pub fn cookie(&self, request: &HeaderMap) -> String {
         set_cookie(request, self.secret.reveal(), SESSION)
     }
 }
 
-/// The value of the header `Set-Cookie` that removes the session.
+/// Returns the value of the header `Set-Cookie` that removes the session.
 #[must_use]
 pub fn removed_cookie(request: &HeaderMap) -> String {
     set_cookie(request, "", Duration::ZERO)
@@ -210,15 +210,15 @@ impl Admin {
         identified
     }
 
-    /// The user of a session that the database has confirmed in the last 15 minutes, during an
-    /// outage of the database.
+    /// Returns the user of a session that the database has confirmed in the last 15 minutes, during
+    /// an outage of the database.
     pub(super) fn remembered(&self, parts: &Parts, peer: SocketAddr) -> Option<Actor> {
         let is_active = self.outage().is_active();
         let session = self.session_id(parts, peer).filter(|_| is_active)?;
         self.outage().actor(&session, Instant::now())
     }
 
-    /// The identity of the session of a browser; `None` for tokens and without credentials.
+    /// Returns the identity of the session of a browser; `None` for tokens and without credentials.
     fn session_id(&self, parts: &Parts, peer: SocketAddr) -> Option<String> {
         if token_of(&parts.headers).is_some() {
             return None;
@@ -246,7 +246,7 @@ impl Admin {
         self.identify_by_proxy(&parts.method, &parts.headers, peer).await
     }
 
-    /// The user and the groups that a trusted proxy states.
+    /// Returns the user and the groups that a trusted proxy states.
     fn proxy_user(&self, headers: &HeaderMap, peer: SocketAddr) -> Option<(String, Vec<String>)> {
         let proxy = self.proxy();
         let user_header = proxy.user_header.as_ref()?;
@@ -285,7 +285,7 @@ impl Admin {
         }
     }
 
-    /// The actor of an enabled account.
+    /// Returns the actor of an enabled account.
     async fn actor_of(&self, user: &str, groups: &[String]) -> Result<Option<Actor>, AuthError> {
         let account = self.store().account(user).await?;
         let Some(account) = account.filter(|account| !account.is_disabled) else {
@@ -314,8 +314,8 @@ impl Admin {
     }
 }
 
-/// The secret of a token of this server. Other credentials are those of a service or of a proxy in
-/// front of the server, which forwards them.
+/// Returns the secret of a token of this server. Other credentials are those of a service or of a
+/// proxy in front of the server, which forwards them.
 fn token_of(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, secret) = value.split_once(' ')?;
@@ -337,8 +337,8 @@ pub(crate) fn is_plain_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= MAX_NAME_BYTES && is_plain && !name.contains(':')
 }
 
-/// The actor of a token: its scopes `admin:<role>` and `admin:<role>:<app>` in its namespace, on
-/// behalf of its creator.
+/// Returns the actor of a token: its scopes `admin:<role>` and `admin:<role>:<app>` in its
+/// namespace, on behalf of its creator.
 fn actor_of_token(token: &StoredToken) -> Actor {
     let scopes = token.scopes.split_whitespace();
     let roles: Vec<GrantedRole> = scopes
@@ -356,7 +356,7 @@ fn actor_of_token(token: &StoredToken) -> Actor {
     }
 }
 
-/// The role and app of a scope `admin:<role>` or `admin:<role>:<app>`.
+/// Returns the role and app of a scope `admin:<role>` or `admin:<role>:<app>`.
 #[must_use]
 pub fn parse_admin_scope(scope: &str) -> Option<(Role, &str)> {
     let scope = scope.strip_prefix(ADMIN_SCOPE)?;

@@ -45,7 +45,7 @@ impl Bounds {
         }
     }
 
-    /// The first bound that a policy or one of its quotas exceeds, as a sentence.
+    /// Returns the first bound that a policy or one of its quotas exceeds, as a sentence.
     #[must_use]
     pub fn exceeded_by(&self, text: &PolicyText) -> Option<String> {
         let overrides = text.overrides().iter().map(|own| own.policy());
@@ -80,7 +80,7 @@ impl Bounds {
     }
 }
 
-/// A rate in thousandths of a permit per hour.
+/// Returns a rate in thousandths of a permit per hour.
 fn parse_rate(text: &str) -> Result<u128, String> {
     let policy = Policy::token_bucket("bound")
         .capacity(1_000_u32)

@@ -200,8 +200,8 @@ async fn save_one(
     }
 }
 
-/// A conflict without the current version, if the actor may not read it: that of a deleted policy
-/// of another app, or of one that another user has saved since the check.
+/// Returns a conflict without the current version, if the actor may not read it: that of a deleted
+/// policy of another app, or of one that another user has saved since the check.
 fn without_hidden(actor: &Actor, error: StoreError) -> StoreError {
     match error {
         StoreError::Conflict { expected, current } => StoreError::Conflict {

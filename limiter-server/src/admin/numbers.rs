@@ -1,7 +1,7 @@
 //! Numbers as pages and sentences show them. Pure.
 
-/// A number with separated thousands: `1,234,567`, `-1,200`, `1,234.5`. A text that is no decimal
-/// number stays as it is.
+/// Returns a number with separated thousands: `1,234,567`, `-1,200`, `1,234.5`. A text that is no
+/// decimal number stays as it is.
 pub(crate) fn grouped(number: impl ToString) -> String {
     let text = number.to_string();
     let unsigned = text.strip_prefix('-').unwrap_or(&text);

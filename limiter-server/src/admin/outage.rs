@@ -79,7 +79,7 @@ impl Outage {
         sessions.remove(session);
     }
 
-    /// The user of a remembered session.
+    /// Returns the user of a remembered session.
     pub(super) fn actor(&self, session: &str, now: Instant) -> Option<Actor> {
         let sessions = self.0.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         let session = sessions.get(session);

@@ -96,7 +96,7 @@ pub(crate) struct Pages {
     allowed_hosts: Arc<[String]>,
 }
 
-/// The routes of the API and of the pages.
+/// Returns the routes of the API and of the pages.
 pub(crate) fn router(admin: Admin, api: Router, allowed_hosts: &[String]) -> Router {
     let pages = Pages {
         admin,
@@ -197,7 +197,7 @@ async fn unknown_page() -> PageFailure {
     PageFailure::not_found()
 }
 
-/// A page from its template.
+/// Returns a page from its template.
 fn render(page: &impl Template) -> Response {
     match page.render() {
         Ok(html) => Html(html).into_response(),

@@ -43,7 +43,7 @@ impl Role {
     /// All roles, the weakest first.
     pub const ALL: [Self; 4] = [Self::Viewer, Self::Editor, Self::Owner, Self::Admin];
 
-    /// The name in the database and in the API.
+    /// Returns the name in the database and in the API.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -54,7 +54,7 @@ impl Role {
         }
     }
 
-    /// The role of a name.
+    /// Returns the role of a name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|role| role.name() == name)
@@ -78,7 +78,7 @@ pub struct Actor {
 }
 
 impl Actor {
-    /// An actor with the roles of the database. Unknown names of roles give no role.
+    /// Creates an actor with the roles of the database. Unknown names of roles give no role.
     #[must_use]
     pub fn new(name: impl Into<String>, is_server_admin: bool, grants: &[GrantedRole]) -> Self {
         let roles = grants.iter().filter_map(|grant| {
@@ -95,7 +95,7 @@ impl Actor {
         }
     }
 
-    /// The highest role in an app; [`ALL_APPS`] for a role in all of them.
+    /// Returns the highest role in an app; [`ALL_APPS`] for a role in all of them.
     #[must_use]
     pub fn role_in(&self, namespace: &str, app: &str) -> Option<Role> {
         if self.is_server_admin {
@@ -108,7 +108,7 @@ impl Actor {
         roles.map(|(_, _, role)| *role).max()
     }
 
-    /// The lowest of the roles in these apps; `None` denotes all apps.
+    /// Returns the lowest of the roles in these apps; `None` denotes all apps.
     fn role_in_all(&self, namespace: &str, apps: Option<&[String]>) -> Option<Role> {
         match apps {
             None => self.role_in(namespace, ALL_APPS),
@@ -125,7 +125,7 @@ impl Actor {
         self.is_server_admin || self.roles.iter().any(|(of, _, _)| of == namespace)
     }
 
-    /// The apps of a namespace in which the actor has a role; `None` for all.
+    /// Returns the apps of a namespace in which the actor has a role; `None` for all.
     #[must_use]
     pub fn apps_in(&self, namespace: &str) -> Option<BTreeSet<&str>> {
         if self.role_in(namespace, ALL_APPS).is_some() {

@@ -23,8 +23,8 @@ use crate::policy_text::{PolicyText, hourly_rate};
 use crate::publish::timestamp;
 use crate::store::now_micros;
 
-/// The effect of a new text in place of the previous one, with numbers, also for these keys, and
-/// with curves. The metrics of the process do not count the decisions of the computation.
+/// Returns the effect of a new text in place of the previous one, with numbers, also for these
+/// keys, and with curves. The metrics of the process do not count the decisions of the computation.
 #[must_use]
 pub fn preview_in_numbers(
     before: Option<&PolicyText>,
@@ -66,7 +66,7 @@ async fn numbers(
     found
 }
 
-/// The effect of a new text in place of the previous one.
+/// Returns the effect of a new text in place of the previous one.
 #[must_use]
 pub fn preview(before: Option<&PolicyText>, new: &PolicyText, inheritance: Inheritance) -> Value {
     let old_text = before.map(PolicyText::content).unwrap_or_default();
@@ -78,7 +78,7 @@ pub fn preview(before: Option<&PolicyText>, new: &PolicyText, inheritance: Inher
     })
 }
 
-/// The differences of two texts, as `diff -u` prints them without a header.
+/// Returns the differences of two texts, as `diff -u` prints them without a header.
 #[must_use]
 pub fn unified_diff(before: &str, after: &str) -> String {
     let diff = TextDiff::from_lines(before, after);

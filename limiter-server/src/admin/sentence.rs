@@ -61,7 +61,7 @@ fn describe(policy: &Table) -> Option<String> {
     })
 }
 
-/// The parts of the key, as the policy declares them.
+/// Returns the parts of the key, as the policy declares them.
 fn subject(policy: &Table) -> String {
     let parts = policy.get("key").and_then(Value::as_array);
     let parts: Vec<&str> = parts.into_iter().flatten().filter_map(Value::as_str).collect();

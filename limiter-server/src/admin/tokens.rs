@@ -189,7 +189,7 @@ fn require_scopes(actor: &Actor, namespace: &str, scopes: &[String]) -> Result<(
     Ok(())
 }
 
-/// The state of a token in one word.
+/// Returns the state of a token in one word.
 pub(crate) fn state(token: &StoredToken, now: i64) -> &'static str {
     match token {
         of if of.revoked_at.is_some_and(|at| at <= now) => "revoked",

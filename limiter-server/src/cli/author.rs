@@ -18,13 +18,13 @@ pub(super) struct AuthorArgs {
 }
 
 impl AuthorArgs {
-    /// The name of the author, with the mark of a command.
+    /// Returns the name of the author, with the mark of a command.
     pub(super) fn name(&self) -> String {
         let name = self.author.clone().or_else(user_of_system);
         format!("command:{}", name.as_deref().unwrap_or("operator"))
     }
 
-    /// The operator of the command. Access to the database is access to everything.
+    /// Returns the operator of the command. Access to the database is access to everything.
     pub(super) fn operator(&self) -> Actor {
         Actor::new(self.name(), true, &[])
     }
@@ -40,7 +40,7 @@ fn parse_author(text: &str) -> Result<String, String> {
     }
 }
 
-/// The user that runs this process; behind `sudo`, the user that called it.
+/// Returns the user that runs this process; behind `sudo`, the user that called it.
 fn user_of_system() -> Option<String> {
     let user = std::fs::metadata("/proc/self").ok().map(|of| of.uid());
     let of_variable = |name: &str| std::env::var(name).ok().and_then(|name| parse_author(&name).ok());
@@ -53,7 +53,7 @@ fn user_of_system() -> Option<String> {
     .or_else(|| of_variable("USER"))
 }
 
-/// The name of a user in the format of `passwd(5)`: `name:password:uid:…`.
+/// Returns the name of a user in the format of `passwd(5)`: `name:password:uid:…`.
 fn name_of_user(users: &str, user: u32) -> Option<String> {
     let of_user = users.lines().find_map(|line| {
         let mut fields = line.split(':');

@@ -58,7 +58,7 @@ fn unreachable(rules: &[Rule]) -> Vec<(usize, usize)> {
     unreachable
 }
 
-/// The limits that one request can have, and that are not decided atomically, as notes.
+/// Returns the limits that one request can have, and that are not decided atomically, as notes.
 fn decided_in_order(registry: &PolicyRegistry, rules: &[Rule]) -> Vec<String> {
     if rules.is_empty() {
         return without_rules(registry).into_iter().collect();
@@ -76,7 +76,8 @@ fn decided_in_order(registry: &PolicyRegistry, rules: &[Rule]) -> Vec<String> {
         .collect()
 }
 
-/// The notes on the rules that apply to requests of a domain: its own, and those of all domains.
+/// Returns the notes on the rules that apply to requests of a domain: its own, and those of all
+/// domains.
 fn notes_of_domain(
     registry: &PolicyRegistry,
     rules: &[Rule],
@@ -114,7 +115,7 @@ fn notes_of_domain(
     notes
 }
 
-/// The note on a file without rules, where descriptors name policies.
+/// Returns the note on a file without rules, where descriptors name policies.
 fn without_rules(registry: &PolicyRegistry) -> Option<String> {
     let names = registry.names();
     let entries = names.iter().filter_map(|name| registry.get(name));

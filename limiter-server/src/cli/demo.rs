@@ -77,7 +77,7 @@ pub(super) fn run(args: DemoArgs) -> Result<(), String> {
     })
 }
 
-/// The settings do not depend on files and variables of the user, which name real servers.
+/// Returns settings that do not depend on files and variables of the user, which name real servers.
 fn settings(args: DemoArgs, directory: &Path) -> Result<Settings, String> {
     let config = directory.join("limiter-server.toml");
     std::fs::write(&config, "").map_err(|error| format!("cannot write {}: {error}", config.display()))?;

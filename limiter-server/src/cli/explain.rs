@@ -40,7 +40,7 @@ impl RegistrySource {
     }
 }
 
-/// The registry in Redis: its revision and its text.
+/// Returns the registry in Redis: its revision and its text.
 pub(super) fn read_text(store: &StoreArgs) -> Result<(u64, String), String> {
     let settings = store.resolve().map_err(|error| error.to_string())?;
     let StoreSettings::Redis { namespace, .. } = &settings else {

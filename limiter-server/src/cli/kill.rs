@@ -48,7 +48,7 @@ pub(super) struct KillArgs {
 }
 
 impl KillArgs {
-    /// The suspension; `None` to end it.
+    /// Returns the suspension; `None` to end it.
     fn suspension(&self) -> Result<Option<Suspension>, String> {
         let Some(mode) = self.enforcement.filter(|_| !self.end) else {
             return Ok(None);
@@ -169,7 +169,7 @@ fn check_scope(args: &KillArgs, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A time as a registry writes it.
+/// Returns a time as a registry writes it.
 fn time_text(time: Timestamp) -> String {
     let registry = PolicyRegistry::new();
     let suspension = Suspension::new(SuspensionScope::All, SuspensionMode::Off, time);

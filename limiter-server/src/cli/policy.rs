@@ -165,7 +165,7 @@ fn apply(args: &ApplyArgs, is_dry_run: bool) -> Result<ExitCode, String> {
     }
 }
 
-/// The changes as one edit.
+/// Returns the changes as one edit.
 fn batch(args: &ApplyArgs, changes: Vec<PlannedChange>) -> BatchEdit {
     let reason = args
         .reason
@@ -210,7 +210,7 @@ fn batch(args: &ApplyArgs, changes: Vec<PlannedChange>) -> BatchEdit {
     batch
 }
 
-/// The messages of all changes that prevent the others.
+/// Returns the messages of all changes that prevent the others.
 fn batch_message(failures: Vec<BatchFailure>) -> String {
     let is_unconfirmed =
         |of: &BatchFailure| matches!(&of.error, EditError::Store(error) if error.is_unconfirmed());

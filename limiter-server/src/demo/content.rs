@@ -137,7 +137,7 @@ pub(super) fn timestamp(at: i64) -> Timestamp {
     Timestamp::from_micros(u64::try_from(at).unwrap_or_default())
 }
 
-/// The text of a policy after an edit, as the control plane writes it.
+/// Returns the text of a policy after an edit, as the control plane writes it.
 fn written(
     policy: &str,
     text: &str,
@@ -192,7 +192,7 @@ async fn save_rules(store: &Store, namespace: &str, now: i64) -> Result<(), Stri
     saved.map(|_| ()).map_err(|error| error.to_string())
 }
 
-/// A change beyond the bounds of the app, which waits for its owner.
+/// Returns a change beyond the bounds of the app, which waits for its owner.
 async fn propose(store: &Store, namespace: &str, now: i64) -> Result<(), String> {
     let author = author("eddie", "The sale needs more", now - HOUR / 2);
     let text =

@@ -28,7 +28,7 @@ pub async fn fill(store: &Store, namespace: &str, now: i64) -> Result<(), String
     suspend(store, namespace, now).await
 }
 
-/// A trial of stricter numbers, with its decisions since the start.
+/// Returns a trial of stricter numbers, with its decisions since the start.
 async fn start_trial(store: &Store, namespace: &str, now: i64) -> Result<(), String> {
     let (policy, text) = TRIAL;
     let end = jiff::Timestamp::from_microsecond(now + TRIAL_HOURS.1 * HOUR);
@@ -57,7 +57,7 @@ async fn start_trial(store: &Store, namespace: &str, now: i64) -> Result<(), Str
     Ok(())
 }
 
-/// A suspension of a policy, and a blocked address.
+/// Returns a suspension of a policy, and a blocked address.
 async fn suspend(store: &Store, namespace: &str, now: i64) -> Result<(), String> {
     let registry = PolicyRegistry::new();
     let scope = SuspensionScope::Policy("suggestions".to_owned());

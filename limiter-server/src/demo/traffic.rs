@@ -64,7 +64,7 @@ pub async fn run(gateway: Gateway, token: Secret) {
 struct Random(u64);
 
 impl Random {
-    /// A number below `end`.
+    /// Returns a number below `end`.
     fn below(&mut self, end: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -97,7 +97,8 @@ fn next_request(random: &mut Random) -> RateLimitRequest {
     }
 }
 
-/// A customer. The busiest one makes this share of the calls in percent, and its part of the rest.
+/// Returns a customer. The busiest one makes this share of the calls in percent, and its part of
+/// the rest.
 fn customer(random: &mut Random, busy_percent: u64) -> String {
     let number = match random.below(100) {
         of if of < busy_percent => 0,

@@ -106,7 +106,7 @@ pub(crate) async fn read_library(
     Ok(merged.into_values().collect())
 }
 
-/// The parts of an escaped key, separated by ` / `.
+/// Returns the parts of an escaped key, separated by ` / `.
 fn shown(key: &str) -> String {
     let parts: Vec<String> = key
         .split(':')

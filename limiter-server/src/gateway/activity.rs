@@ -133,7 +133,7 @@ pub struct KeyActivity {
 }
 
 impl KeyActivity {
-    /// An empty record that starts at a time.
+    /// Creates an empty record that starts at a time.
     #[must_use]
     pub fn new(since: i64) -> Self {
         Self {
@@ -143,7 +143,7 @@ impl KeyActivity {
         }
     }
 
-    /// The time since which decisions are recorded.
+    /// Returns the time since which decisions are recorded.
     #[must_use]
     pub fn since(&self) -> i64 {
         self.since
@@ -177,7 +177,7 @@ impl KeyActivity {
         }
     }
 
-    /// The names of the policies that were called.
+    /// Returns the names of the policies that were called.
     #[must_use]
     pub fn policies(&self) -> Vec<String> {
         let shards = self.shards.iter();
@@ -188,13 +188,13 @@ impl KeyActivity {
         names.collect()
     }
 
-    /// The last call of a policy.
+    /// Returns the last call of a policy.
     #[must_use]
     pub fn last_call(&self, policy: &str) -> Option<LastCall> {
         self.locked(policy).get(policy)?.last_call
     }
 
-    /// The usage of the limits of a policy in the newest minute with a call.
+    /// Returns the usage of the limits of a policy in the newest minute with a call.
     #[must_use]
     pub fn utilisation(&self, policy: &str) -> Option<Utilisation> {
         let shard = self.locked(policy);
@@ -215,8 +215,8 @@ impl KeyActivity {
         })
     }
 
-    /// The keys of a policy from a time to a later one: the most denied first, then the fullest.
-    /// Whole minutes are counted.
+    /// Returns the keys of a policy from a time to a later one: the most denied first, then the
+    /// fullest. Whole minutes are counted.
     #[must_use]
     pub fn keys(&self, policy: &str, (from, to): (i64, i64)) -> Vec<ActiveKey> {
         let shard = self.locked(policy);
@@ -375,7 +375,7 @@ fn minute_of(at: i64) -> i64 {
     at.div_euclid(MICROS_PER_MINUTE)
 }
 
-/// The used part of a limit in percent.
+/// Returns the used part of a limit in percent.
 fn used_percent((remaining, limit): (u64, u64)) -> u8 {
     let used = limit.saturating_sub(remaining);
     let percent = u128::from(used) * 100 / u128::from(limit.max(1));

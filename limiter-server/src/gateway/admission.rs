@@ -37,7 +37,7 @@ struct Count {
 pub struct CallPlace(Arc<Count>);
 
 impl Admission {
-    /// Admission by these limits.
+    /// Creates admission by these limits.
     #[must_use]
     pub fn new(limits: &ListenerLimits) -> Self {
         let count = |max| {

@@ -131,14 +131,14 @@ pub(crate) async fn peek_all(limiter: &Limiter, limits: &[RequestedLimit]) -> Ve
     results.into_iter().flatten().collect()
 }
 
-/// The longest deadline of the policies of a request.
+/// Returns the longest deadline of the policies of a request.
 fn longest_deadline(limits: &[RequestedLimit]) -> Duration {
     let deadlines = limits.iter().map(|limit| limit.policy.deadline());
     deadlines.max().unwrap_or_default()
 }
 
-/// The limits with deadlines that end with the longest deadline of the request, of which earlier
-/// sets used a part; `None` if that part is negligible.
+/// Returns the limits with deadlines that end with the longest deadline of the request, of which
+/// earlier sets used a part; `None` if that part is negligible.
 fn with_remaining_time(limits: &[RequestedLimit], used: Duration) -> Option<Vec<RequestedLimit>> {
     if used < NEGLIGIBLE {
         return None;

@@ -8,7 +8,8 @@ use crate::access::Client;
 const SCHEME: &str = "bearer ";
 const TOKEN_PREFIX: &str = "lim_";
 
-/// The client of a request. A token takes precedence over the certificate of the connection.
+/// Returns the client of a request. A token takes precedence over the certificate of the
+/// connection.
 ///
 /// Credentials of another form are ignored, because a proxy can forward the credentials that its
 /// clients send to the service behind it; they grant nothing here.

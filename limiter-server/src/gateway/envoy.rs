@@ -287,7 +287,7 @@ impl Gateway {
     }
 }
 
-/// The operation of a descriptor. A cost of zero is a peek also under a rule that settles.
+/// Returns the operation of a descriptor. A cost of zero is a peek also under a rule that settles.
 fn operation(descriptor: &RateLimitDescriptor, cost: u64, settles: bool) -> Operation {
     match descriptor.is_negative_hits {
         true => Operation::Refund,
@@ -296,7 +296,7 @@ fn operation(descriptor: &RateLimitDescriptor, cost: u64, settles: bool) -> Oper
     }
 }
 
-/// The action of a descriptor.
+/// Returns the action of a descriptor.
 fn action(descriptor: &RateLimitDescriptor, cost: u64) -> Action {
     match (descriptor.is_negative_hits, cost) {
         (true, _) => Action::Refund,
@@ -305,14 +305,14 @@ fn action(descriptor: &RateLimitDescriptor, cost: u64) -> Action {
     }
 }
 
-/// The cost of a descriptor: its own, or else that of the request, which is at least 1.
+/// Returns the cost of a descriptor: its own, or else that of the request, which is at least 1.
 fn cost(request: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> u64 {
     descriptor
         .hits_addend
         .unwrap_or_else(|| u64::from(request.hits_addend.max(1)))
 }
 
-/// The gRPC status of a rejection.
+/// Returns the gRPC status of a rejection.
 fn status_of(rejection: &Rejection) -> Status {
     tracing::debug!(reason = %rejection.diagnostic(), "no decision");
     match rejection {
@@ -321,7 +321,7 @@ fn status_of(rejection: &Rejection) -> Status {
     }
 }
 
-/// The gRPC status of a denial of access.
+/// Returns the gRPC status of a denial of access.
 pub(crate) fn status_of_denial(denial: &AccessDenial) -> Status {
     match denial {
         _ if denial.is_forbidden() => Status::permission_denied(denial.to_string()),
@@ -330,7 +330,7 @@ pub(crate) fn status_of_denial(denial: &AccessDenial) -> Status {
     }
 }
 
-/// The name of a policy for explanations.
+/// Returns the name of a policy for explanations.
 fn policy_name(policy: Option<&Policy>) -> &str {
     policy.map_or("unmatched", Policy::name)
 }

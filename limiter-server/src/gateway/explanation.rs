@@ -8,14 +8,15 @@ use crate::gateway::Gateway;
 use crate::settings::KeyForm;
 
 impl Gateway {
-    /// The revision of the registry: that of Redis, or that of the cache after a start without
-    /// Redis, or else the number of changes in this process.
+    /// Returns the revision of the registry: that of Redis, or that of the cache after a start
+    /// without Redis, or else the number of changes in this process.
     #[must_use]
     pub fn revision(&self) -> u64 {
         self.served_revision().current()
     }
 
-    /// The key of a limit, with its parts separated by ` / `, as the settings allow it to be shown.
+    /// Returns the key of a limit, with its parts separated by ` / `, as the settings allow it to
+    /// be shown.
     #[must_use]
     pub fn shown_key(&self, key: &str) -> Option<String> {
         match self.explanation().key_form {
@@ -25,8 +26,8 @@ impl Gateway {
         }
     }
 
-    /// The address of the page that explains a denial at a time in microseconds; `None` without an
-    /// address of the pages. `key` is the shown form of the key.
+    /// Returns the address of the page that explains a denial at a time in microseconds; `None`
+    /// without an address of the pages. `key` is the shown form of the key.
     pub(crate) fn explain_url(&self, policy: &str, key: Option<&str>, at: i64) -> Option<String> {
         let public_url = self.explanation().public_url.as_deref()?;
         let encode = |text| utf8_percent_encode(text, NON_ALPHANUMERIC);
@@ -38,7 +39,8 @@ impl Gateway {
     }
 }
 
-/// A rule as one line: its domain and patterns, such as `edge: route=login, remote_address`.
+/// Returns a rule as one line: its domain and patterns, such as `edge: route=login,
+/// remote_address`.
 #[must_use]
 pub(crate) fn rule_text(rule: &Rule) -> String {
     let patterns: Vec<String> = rule.patterns().iter().map(ToString::to_string).collect();
@@ -50,7 +52,7 @@ pub(crate) fn rule_text(rule: &Rule) -> String {
     }
 }
 
-/// The name of an origin.
+/// Returns the name of an origin.
 #[must_use]
 pub fn origin_name(origin: Origin) -> &'static str {
     match origin {

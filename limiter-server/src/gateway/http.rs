@@ -65,7 +65,7 @@ pub async fn serve(
     Ok(())
 }
 
-/// The routes.
+/// Returns the routes.
 pub fn router(gateway: Gateway, metrics: PrometheusHandle) -> Router {
     let require_host = middleware::from_fn_with_state(gateway.clone(), guard::require_allowed_host);
     let document = openapi::Document::default();
@@ -87,7 +87,7 @@ pub fn router(gateway: Gateway, metrics: PrometheusHandle) -> Router {
     routes
 }
 
-/// The metrics alone, for a process without the listeners of the gateway.
+/// Returns the metrics alone, for a process without the listeners of the gateway.
 pub(crate) fn metrics_router(gateway: Gateway, metrics: PrometheusHandle) -> Router {
     let require_host = middleware::from_fn_with_state(gateway.clone(), guard::require_allowed_host);
     Router::new()
@@ -109,7 +109,7 @@ macro_rules! endpoint {
     }};
 }
 
-/// The routes of the JSON interface, the most frequent first.
+/// Returns the routes of the JSON interface, the most frequent first.
 fn endpoints() -> [(UtoipaMethodRouter<Gateway>, Option<Endpoint>); 12] {
     [
         endpoint!(check::check),
@@ -127,7 +127,7 @@ fn endpoints() -> [(UtoipaMethodRouter<Gateway>, Option<Endpoint>); 12] {
     ]
 }
 
-/// The router of the JSON interface.
+/// Returns the router of the JSON interface.
 fn api() -> OpenApiRouter<Gateway> {
     let routes = endpoints().into_iter().map(|(route, _)| route);
     routes.fold(OpenApiRouter::new(), |all, (schemas, paths, methods)| {
@@ -135,8 +135,8 @@ fn api() -> OpenApiRouter<Gateway> {
     })
 }
 
-/// The last descriptors without a rule or a policy. They are those of all domains, so a client
-/// needs the scope `peek:*` or `check:*`.
+/// Returns the last descriptors without a rule or a policy. They are those of all domains, so a
+/// client needs the scope `peek:*` or `check:*`.
 #[utoipa::path(
     get,
     path = "/v1/unmatched",
@@ -201,7 +201,7 @@ async fn ready(State(gateway): State<Gateway>) -> (StatusCode, &'static str) {
     }
 }
 
-/// A registry in Redis under another namespace has no policies here.
+/// Returns true if the registry in Redis, under another namespace, has no policies.
 fn has_no_policies(gateway: &Gateway) -> bool {
     let registry = gateway.limiter().registry();
     registry.published().is_none() && registry.names().is_empty()

@@ -61,7 +61,7 @@ impl IssuedPolicies {
         }
     }
 
-    /// The apps of a kept policy; empty for a policy of all apps, and for an unknown one.
+    /// Returns the apps of a kept policy; empty for a policy of all apps, and for an unknown one.
     #[must_use]
     pub fn apps(&self, name: &str) -> Arc<[String]> {
         let kept = self.0.read().unwrap_or_else(PoisonError::into_inner);
@@ -70,7 +70,7 @@ impl IssuedPolicies {
             .unwrap_or_default()
     }
 
-    /// The policy of a name for a key: the one in force, or else the kept one.
+    /// Returns the policy of a name for a key: the one in force, or else the kept one.
     ///
     /// # Errors
     ///

@@ -34,7 +34,7 @@ impl PreparedPolicies {
         }
     }
 
-    /// The rules in force.
+    /// Returns the rules in force.
     pub fn rules(&self, limiter: &Limiter) -> Arc<RuleSet> {
         let registry = limiter.registry();
         let revision = registry.revision();
@@ -54,7 +54,7 @@ impl PreparedPolicies {
         rules
     }
 
-    /// The policy of a name for a key; `None` if there is none.
+    /// Returns the policy of a name for a key; `None` if there is none.
     pub fn policy(&self, limiter: &Limiter, name: &str, key: &Key<'static>) -> Option<Policy> {
         // Names without a policy are frequent and come from clients: they are not counted per name.
         limiter.registry().get(name)?;

@@ -11,7 +11,7 @@ use prost_types::{
     FileDescriptorProto, MessageOptions, OneofDescriptorProto,
 };
 
-/// A file with these imports and messages.
+/// Returns a file with these imports and messages.
 pub(super) fn proto(
     package: &str,
     name: &str,
@@ -28,7 +28,7 @@ pub(super) fn proto(
     }
 }
 
-/// A message without nested types.
+/// Returns a message without nested types.
 pub(super) fn message(name: &str, fields: Vec<FieldDescriptorProto>) -> DescriptorProto {
     DescriptorProto {
         name: Some(name.to_owned()),
@@ -37,7 +37,7 @@ pub(super) fn message(name: &str, fields: Vec<FieldDescriptorProto>) -> Descript
     }
 }
 
-/// An enumeration with the values 0, 1, ….
+/// Returns an enumeration with the values 0, 1, ….
 pub(super) fn values(name: &str, values: &[&str]) -> EnumDescriptorProto {
     let values = values.iter().zip(0..);
     EnumDescriptorProto {
@@ -77,7 +77,7 @@ impl From<String> for FieldType {
     }
 }
 
-/// A field that is not repeated.
+/// Returns a field that is not repeated.
 pub(super) fn field(name: &str, number: i32, of: impl Into<FieldType>) -> FieldDescriptorProto {
     let (of, type_name) = match of.into() {
         FieldType::Scalar(of) => (of, None),
@@ -109,7 +109,7 @@ pub(super) fn repeated(field: FieldDescriptorProto) -> FieldDescriptorProto {
     }
 }
 
-/// The entry type of a map from text to values of a type.
+/// Returns the entry type of a map from text to values of a type.
 pub(super) fn map_entry(name: &str, value: impl Into<FieldType>) -> DescriptorProto {
     DescriptorProto {
         options: Some(MessageOptions {
@@ -123,7 +123,7 @@ pub(super) fn map_entry(name: &str, value: impl Into<FieldType>) -> DescriptorPr
     }
 }
 
-/// The declaration of a `oneof`.
+/// Returns the declaration of a `oneof`.
 pub(super) fn choice(name: &str) -> OneofDescriptorProto {
     OneofDescriptorProto {
         name: Some(name.to_owned()),

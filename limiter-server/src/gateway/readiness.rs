@@ -23,7 +23,7 @@ pub enum ReadinessState {
 }
 
 impl Readiness {
-    /// The state at the start of the process.
+    /// Creates the state at the start of the process.
     #[must_use]
     pub fn new(has_policies: bool) -> Self {
         let state = match has_policies {
@@ -33,7 +33,7 @@ impl Readiness {
         Self(Arc::new(watch::Sender::new(state)))
     }
 
-    /// The current state.
+    /// Returns the current state.
     #[must_use]
     pub fn state(&self) -> ReadinessState {
         *self.0.borrow()
@@ -45,7 +45,7 @@ impl Readiness {
         self.state() == ReadinessState::Ready
     }
 
-    /// A receiver of changes of the state.
+    /// Returns a receiver of changes of the state.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<ReadinessState> {
         self.0.subscribe()

@@ -18,9 +18,9 @@ const GENERIC_KEY: &str = "generic_key";
 
 /// An entry of a descriptor.
 pub trait DescriptorEntry {
-    /// The key of the entry.
+    /// Returns the key of the entry.
     fn key(&self) -> &str;
-    /// The value of the entry.
+    /// Returns the value of the entry.
     fn value(&self) -> &str;
 }
 
@@ -94,7 +94,7 @@ impl RuleSet {
         }
     }
 
-    /// The rules, in order.
+    /// Returns the rules, in order.
     #[must_use]
     pub fn rules(&self) -> &[Rule] {
         &self.rules
@@ -155,8 +155,8 @@ fn apply<'a, E: DescriptorEntry>((number, rule): (usize, &'a Rule), entries: &[E
     }
 }
 
-/// The mapping without rules: the policy is named by the value of `generic_key`, or else by the
-/// keys of the entries joined by `.`. The key consists of the domain and the other values.
+/// Returns the mapping without rules: the policy is named by the value of `generic_key`, or else by
+/// the keys of the entries joined by `.`. The key consists of the domain and the other values.
 fn default_mapping<E: DescriptorEntry>(domain: &str, entries: &[E]) -> MatchedLimit<'static> {
     let generic = entries.iter().position(|entry| entry.key() == GENERIC_KEY);
     let policy = match generic.and_then(|at| entries.get(at)) {
@@ -176,13 +176,13 @@ fn default_mapping<E: DescriptorEntry>(domain: &str, entries: &[E]) -> MatchedLi
     }
 }
 
-/// The keys of the entries joined by `.`.
+/// Returns the keys of the entries joined by `.`.
 fn joined_keys<E: DescriptorEntry>(entries: &[E]) -> String {
     let keys: Vec<&str> = entries.iter().map(DescriptorEntry::key).collect();
     keys.join(".")
 }
 
-/// A key of several values.
+/// Returns a key of several values.
 pub(crate) fn key_of<'a>(values: impl IntoIterator<Item = &'a str>) -> Key<'static> {
     let mut key = Key::global();
     for (number, value) in values.into_iter().enumerate() {

@@ -19,7 +19,7 @@ pub struct CachedRevision {
 }
 
 impl CachedRevision {
-    /// The revision of the policies that a registry has from the cache.
+    /// Creates the revision of the policies that a registry has from the cache.
     pub(crate) fn new(revision: u64, registry: &PolicyRegistry) -> Self {
         let changes = registry.revision();
         Self { revision, changes }
@@ -34,7 +34,7 @@ pub struct ServedRevision {
 }
 
 impl ServedRevision {
-    /// The revision of a registry without cached policies.
+    /// Creates the revision of a registry without cached policies.
     pub(crate) fn new(registry: PolicyRegistry) -> Self {
         let cached = Arc::default();
         Self { registry, cached }
@@ -46,12 +46,12 @@ impl ServedRevision {
         let _ = self.cached.set(cached);
     }
 
-    /// The policies.
+    /// Returns the policies.
     pub(crate) fn registry(&self) -> &PolicyRegistry {
         &self.registry
     }
 
-    /// The current revision.
+    /// Returns the current revision.
     #[must_use]
     pub fn current(&self) -> u64 {
         let changes = self.registry.revision();

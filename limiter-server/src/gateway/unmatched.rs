@@ -33,7 +33,7 @@ impl UnmatchedDescriptors {
         kept.push_back(shown);
     }
 
-    /// The kept descriptors, the oldest first.
+    /// Returns the kept descriptors, the oldest first.
     #[must_use]
     pub fn list(&self) -> Vec<String> {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -41,7 +41,7 @@ impl UnmatchedDescriptors {
     }
 }
 
-/// A descriptor as text, truncated.
+/// Returns a descriptor as text, truncated.
 fn shown<E: DescriptorEntry>(domain: &str, entries: &[E]) -> String {
     let mut chars = domain.chars().chain(" ".chars()).collect::<Vec<_>>();
     for (number, entry) in entries.iter().enumerate() {

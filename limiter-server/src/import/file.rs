@@ -62,7 +62,7 @@ pub(super) struct ReplacedLimit {
 }
 
 impl DescriptorConfig {
-    /// The pattern of a rule for this node.
+    /// Returns the pattern of a rule for this node.
     pub(super) fn pattern(&self) -> String {
         match self.value.as_deref().unwrap_or_default() {
             "" => self.key.clone(),
@@ -92,7 +92,7 @@ impl DescriptorConfig {
 }
 
 impl LimitConfig {
-    /// The length of a period. A month has 30 days and a year 365, as in the original.
+    /// Returns the length of a period. A month has 30 days and a year 365, as in the original.
     pub(super) fn window(&self) -> Result<String, String> {
         let unit = self.unit.as_deref().ok_or("rate_limit.unit is missing")?;
         let seconds = match unit.to_lowercase().as_str() {

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::gateway::rules::RuleSet;
 
-/// The limit that the original applies: the path of its node.
+/// Returns the limit that the original applies: the path of its node.
 fn original(children: &[DescriptorConfig], entries: &[(&str, &str)], path: &[String]) -> Option<Vec<String>> {
     let ((key, value), rest) = entries.split_first()?;
     let of_key = || children.iter().filter(|child| child.key == *key);

@@ -17,7 +17,8 @@ macro_rules! target {
     };
 }
 
-/// The span of an HTTP request, gRPC calls included. Paths of the admin part contain names of keys.
+/// Returns the span of an HTTP request, gRPC calls included. Paths of the admin part contain names
+/// of keys.
 pub(super) fn of_request<B>(protocol: &'static str, request: &Request<B>) -> Span {
     let path = match protocol {
         "admin" => None,
@@ -35,7 +36,7 @@ pub(super) fn of_request<B>(protocol: &'static str, request: &Request<B>) -> Spa
     )
 }
 
-/// The span of a command of RESP.
+/// Returns the span of a command of RESP.
 pub(crate) fn of_command(command: &'static str) -> Span {
     tracing::debug_span!(target: target!(), "call", protocol = "resp", command)
 }

@@ -58,7 +58,7 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for RequestExecutor {
 }
 
 impl ConnectionRequests {
-    /// The executor of the connection.
+    /// Returns the executor of the connection.
     pub(super) fn executor(&self) -> RequestExecutor {
         RequestExecutor {
             received: Arc::downgrade(&self.received),

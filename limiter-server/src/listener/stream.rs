@@ -41,7 +41,7 @@ pub(super) enum Socket {
 }
 
 impl Socket {
-    /// The address of the peer of a TCP connection that is still open.
+    /// Returns the address of the peer of a TCP connection that is still open.
     pub(super) fn peer(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(stream) => stream.peer_addr().ok(),
@@ -185,7 +185,7 @@ impl TimedStream {
         }
     }
 
-    /// The end of the phase. Its time begins now if no earlier read has waited.
+    /// Returns the end of the phase. Its time begins now if no earlier read has waited.
     fn read_deadline(&mut self) -> Instant {
         if let Some(deadline) = self.read_deadline {
             return deadline;
@@ -258,7 +258,7 @@ impl TimedStream {
     }
 }
 
-/// The time after a timeout that begins now.
+/// Returns the time after a timeout that begins now.
 fn after(timeout: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(timeout).unwrap_or(now + FOREVER)

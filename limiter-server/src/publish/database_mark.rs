@@ -48,7 +48,7 @@ pub(super) struct DatabaseMark {
 }
 
 impl DatabaseMark {
-    /// The text of a namespace; `None` without Redis.
+    /// Creates the text of a namespace; `None` without Redis.
     pub(super) fn new(publisher: &Publisher) -> Option<Self> {
         Some(Self {
             publisher: publisher.clone(),

@@ -25,7 +25,7 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    /// A draft on top of a registry.
+    /// Creates a draft on top of a registry.
     pub(super) fn new(registry: PolicyRegistry) -> Self {
         Self {
             registry,
@@ -60,12 +60,12 @@ impl Draft {
         }
     }
 
-    /// The text of the registry.
+    /// Returns the text of the registry.
     pub(super) fn text(&self) -> String {
         self.registry.to_toml()
     }
 
-    /// The documents whose newest version is in the registry, with its revision.
+    /// Returns the documents whose newest version is in the registry, with its revision.
     pub(super) fn confirmed(&self) -> &[(DocumentKind, String, i64)] {
         &self.confirmed
     }
@@ -120,7 +120,7 @@ impl Draft {
     }
 }
 
-/// The document in words.
+/// Returns the document in words.
 pub(super) fn title(document: &StoredDocument) -> String {
     match document.kind {
         DocumentKind::Policy => format!("policy `{}`", document.name),

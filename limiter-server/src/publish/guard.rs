@@ -34,7 +34,7 @@ impl fmt::Display for UnreadableDocuments {
     }
 }
 
-/// The pending documents that a listed process cannot read.
+/// Returns the pending documents that a listed process cannot read.
 pub(super) async fn unreadable(
     redis: &RedisRegistry,
     known: &KnownState,
@@ -58,7 +58,8 @@ pub(super) async fn unreadable(
     Ok(UnreadableDocuments(refused.collect()))
 }
 
-/// The lowest format that a reader of a text must know. The library writes it into each text.
+/// Returns the lowest format that a reader of a text must know. The library writes it into each
+/// text.
 fn format_of(text: &str) -> u32 {
     let stated = text.lines().find_map(|line| line.strip_prefix("min_reader = "));
     stated
@@ -66,7 +67,7 @@ fn format_of(text: &str) -> u32 {
         .unwrap_or(FIRST_FORMAT)
 }
 
-/// The reason why a policy is not published; `None` if all processes read it.
+/// Returns the reason for which a policy is not published; `None` if all processes read it.
 fn refusal(name: &str, format: u32, subscribers: &[Subscriber]) -> Option<String> {
     let old = subscribers.iter().filter(|of| of.format < format);
     let mut hosts: Vec<String> = old.map(described).collect();
@@ -81,15 +82,15 @@ fn refusal(name: &str, format: u32, subscribers: &[Subscriber]) -> Option<String
     })
 }
 
-/// The host, app and version of a process.
+/// Returns the host, app and version of a process.
 fn described(subscriber: &Subscriber) -> String {
     let app = subscriber.app.as_deref().unwrap_or("no app");
     format!("{} ({app}, limiter-core {})", subscriber.host, subscriber.version)
 }
 
 impl Publisher {
-    /// The reason why a policy with this text would not be published: a process that follows the
-    /// registry cannot read it. `None` without Redis, and while Redis does not answer.
+    /// Returns the reason why a policy with this text would not be published: a process that
+    /// follows the registry cannot read it. `None` without Redis, and while Redis does not answer.
     pub async fn refusal(&self, name: &str, text: &str) -> Option<String> {
         let PublicationTarget::Redis(redis) = &self.0.target else {
             return None;

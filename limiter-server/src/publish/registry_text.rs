@@ -28,7 +28,7 @@ pub(super) fn with_mark(text: &str, newest: &ChangeMark) -> String {
     format!("{MARK}{newest}\n{text}")
 }
 
-/// The newest change of the database when the text was published.
+/// Returns the newest change of the database when the text was published.
 pub(super) fn read_mark(text: &str) -> Option<ChangeMark> {
     text.lines().next()?.strip_prefix(MARK)?.parse().ok()
 }
@@ -49,7 +49,8 @@ pub(super) fn put(document: &StoredDocument, registry: &PolicyRegistry) -> Resul
     }
 }
 
-/// The contents of the documents of a registry. Ended policies are absent, as deleted documents.
+/// Returns the contents of the documents of a registry. Ended policies are absent, as deleted
+/// documents.
 pub(super) fn contents(registry: &PolicyRegistry, now: i64) -> BTreeMap<DocumentId, String> {
     let mut contents = BTreeMap::new();
     // PostgreSQL stores no NUL. As one with a long name, such a policy is in the registry alone.
@@ -73,7 +74,7 @@ pub(super) fn contents(registry: &PolicyRegistry, now: i64) -> BTreeMap<Document
     contents
 }
 
-/// The content in force and those saved since, by revision.
+/// Returns the content in force and those saved since, by revision.
 pub(super) fn known_contents(
     document: &StoredDocument,
     texts: Option<BTreeMap<i64, String>>,
@@ -113,7 +114,8 @@ pub(crate) fn timestamp(micros: i64) -> Timestamp {
     Timestamp::from_micros(u64::try_from(micros).unwrap_or_default())
 }
 
-/// A document as the registry contains it; a tombstone for one that the registry does not contain.
+/// Returns a document as the registry contains it; a tombstone for one that the registry does not
+/// contain.
 pub(super) fn imported(
     (kind, name): &DocumentId,
     known: &KnownState,
@@ -153,7 +155,7 @@ pub(super) fn imported(
     })
 }
 
-/// The changes of the suspensions and blocks in words.
+/// Returns the changes of the suspensions and blocks in words.
 fn summary(kind: DocumentKind, known: &KnownState, found: &PolicyRegistry) -> Option<String> {
     if kind != DocumentKind::Overlays {
         return None;
@@ -169,7 +171,7 @@ fn summary(kind: DocumentKind, known: &KnownState, found: &PolicyRegistry) -> Op
     (!listed.is_empty()).then(|| listed.join("; "))
 }
 
-/// A text of another program without NUL, which PostgreSQL rejects.
+/// Returns a text of another program without NUL, which PostgreSQL rejects.
 fn stored_text(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }

@@ -49,7 +49,7 @@ pub(crate) struct TokenPublisher {
 }
 
 impl TokenPublisher {
-    /// A publisher beside that of the registry.
+    /// Creates a publisher beside that of the registry.
     pub(crate) fn new(publisher: &Publisher) -> Self {
         Self {
             namespace: publisher.namespace().to_owned(),
@@ -175,7 +175,7 @@ impl TokenPublisher {
     }
 }
 
-/// The accepted tokens that a gateway knows, as `[[token]]` entries.
+/// Returns the accepted tokens that a gateway knows, as `[[token]]` entries.
 fn issued_text(tokens: &[StoredToken], now: i64) -> String {
     let mut text = String::new();
     for token in tokens {

@@ -115,7 +115,7 @@ impl Lines {
         }
     }
 
-    /// The bytes of the line, without its end.
+    /// Returns the bytes of the line, without its end.
     pub(super) fn bytes(&self) -> &[u8] {
         self.buffer.strip_suffix(b"\r").unwrap_or(&self.buffer)
     }

@@ -215,7 +215,7 @@ impl<'de> Visitor<'de> for ValueSeed<'_> {
         object.visit_map(map)
     }
 
-    /// The first element of a list, as some servers write headers.
+    /// Returns the first element of a list, as some servers write headers.
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
         let Some(()) = list.next_element_seed(self)? else {
             return Ok(());

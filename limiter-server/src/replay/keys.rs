@@ -127,7 +127,7 @@ impl KeyTable {
         self.names.retain(|hash, _| kept.contains_key(hash));
     }
 
-    /// The first named keys in the order of `rank`.
+    /// Returns the first named keys in the order of `rank`.
     fn ranked(&self, rank: impl Fn(&KeyCounts) -> u64) -> Vec<u64> {
         let named = self.names.keys();
         let mut ranked: Vec<(u64, u64)> = named
@@ -154,12 +154,12 @@ impl KeyTable {
         self.merged
     }
 
-    /// The first keys by denials.
+    /// Returns the first keys by denials.
     pub(super) fn most_denied(&self, count: usize) -> Vec<RankedKey> {
         self.first(count, |counts| u64::from(counts.denied))
     }
 
-    /// The first keys by their longest wait.
+    /// Returns the first keys by their longest wait.
     pub(super) fn longest_waits(&self, count: usize) -> Vec<RankedKey> {
         self.first(count, |counts| counts.longest_wait)
     }
@@ -211,7 +211,7 @@ mod tests {
 
     use crate::replay::keys::{KeyTable, MAX_NAMES, MergedKeys};
 
-    /// A hash that spreads like a real one.
+    /// Returns a hash that spreads like a real one.
     fn hash(key: u64) -> u64 {
         key.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17) ^ key
     }

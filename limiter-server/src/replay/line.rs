@@ -69,7 +69,7 @@ impl FieldValue {
         self.is_present = true;
     }
 
-    /// The buffer for a text, which the caller replaces.
+    /// Returns the buffer for a text, which the caller replaces.
     pub(super) fn buffer(&mut self) -> &mut String {
         self.text.clear();
         self.is_present = true;

@@ -73,7 +73,7 @@ impl LogfmtParser {
     }
 }
 
-/// The name at the start, and the text after its `=`, if it has one.
+/// Returns the name at the start, and the text after its `=`, if it has one.
 fn split_name(text: &str) -> (&str, Option<&str>) {
     match text.find(['=', ' ']) {
         Some(at) => {
@@ -84,7 +84,7 @@ fn split_name(text: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// The text before the closing quote, with its escapes.
+/// Returns the text before the closing quote, with its escapes.
 fn quoted_value(text: &str) -> Option<&str> {
     let mut escaped = false;
     let end = text.bytes().position(|byte| {

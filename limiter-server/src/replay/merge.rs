@@ -28,7 +28,7 @@ impl Merge {
         Ok(merge)
     }
 
-    /// The next call; `None` at the end. Of calls with one time, that of the first file.
+    /// Returns the next call; `None` at the end. Of calls with one time, that of the first file.
     pub(super) fn next(&mut self, problems: &mut Problems) -> Result<Option<&Call>, String> {
         if let Some(used) = self.used.take()
             && let Some(number) = self.active.get(used).copied()

@@ -29,7 +29,7 @@ impl Outcome {
     };
 }
 
-/// A line is denied if one policy denies it.
+/// Returns the stricter verdict: one policy that denies a line denies it.
 pub(super) fn strictest(a: Verdict, b: Verdict) -> Verdict {
     match (a, b) {
         (Verdict::Denied, _) | (_, Verdict::Denied) => Verdict::Denied,
@@ -47,7 +47,7 @@ fn now<F: IntoFuture>(call: F) -> Option<F::Output> {
     }
 }
 
-/// The result of a call; `None` if no policy of the name is in force at its time.
+/// Returns the result of a call; `None` if no policy of the name is in force at its time.
 pub(super) fn outcome(check: impl IntoFuture<Output = Result<Decision, Rejection>>) -> Option<Outcome> {
     let of = |verdict, wait| Some(Outcome { verdict, wait });
     match now(check) {

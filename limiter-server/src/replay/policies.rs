@@ -227,7 +227,7 @@ impl PolicySet {
         outcome.verdict
     }
 
-    /// The policy and the hash of the key of the last line, if a rule matched.
+    /// Returns the policy and the hash of the key of the last line, if a rule matched.
     pub(super) fn last_match(&self) -> Option<(&str, u64)> {
         let (place, hash) = self.last_match?;
         Some((&self.counts.get(place)?.name, hash))
@@ -248,7 +248,7 @@ impl PolicySet {
         self.counts.len() - 1
     }
 
-    /// The counts; `other` are the policies that are compared.
+    /// Returns the counts; `other` are the policies that are compared.
     pub(super) fn report(&self, other: Option<&Self>) -> PolicySetReport {
         let policies = self.counts.iter().map(|counts| {
             let of_other = other.and_then(|other| {
@@ -324,14 +324,14 @@ impl PolicyCounts {
     }
 }
 
-/// The hash of a key, the same in each replay.
+/// Returns the hash of a key, the same in each replay.
 pub(super) fn hash_of(key: &Key<'_>) -> u64 {
     let mut hasher = DefaultHasher::new();
     key.hash(&mut hasher);
     hasher.finish()
 }
 
-/// The values of a key for a reader.
+/// Returns the values of a key for a reader.
 fn name_of<'a>(values: impl Iterator<Item = &'a str>) -> String {
     let mut name = String::new();
     for (number, value) in values.enumerate() {

@@ -111,19 +111,19 @@ pub struct Changes {
 }
 
 impl ReplayReport {
-    /// The number of lines that cannot be replayed.
+    /// Returns the number of lines that cannot be replayed.
     #[must_use]
     pub fn broken_lines(&self) -> u64 {
         self.broken.iter().map(|broken| broken.lines).sum()
     }
 
-    /// The report as one HTML file.
+    /// Returns the report as one HTML file.
     #[must_use]
     pub fn to_html(&self) -> String {
         page::write(self)
     }
 
-    /// The report as text for a terminal.
+    /// Returns the report as text for a terminal.
     #[must_use]
     pub fn to_text(&self) -> String {
         summary::write(self)
@@ -131,7 +131,7 @@ impl ReplayReport {
 }
 
 impl PolicyReport {
-    /// The calls over time as an SVG image.
+    /// Returns the calls over time as an SVG image.
     #[must_use]
     pub fn chart(&self) -> String {
         chart::Chart::over_time(self).image()
@@ -139,7 +139,7 @@ impl PolicyReport {
 }
 
 impl Suggestion {
-    /// The smallest capacity of each rate as an SVG image; `None` for less than two rates.
+    /// Returns the smallest capacity of each rate as an SVG image; `None` for less than two rates.
     #[must_use]
     pub fn chart(&self) -> Option<String> {
         chart::Chart::capacities(self).map(|chart| chart.image())

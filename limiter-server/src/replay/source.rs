@@ -29,7 +29,7 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// The values of the key, of which each call has all.
+    /// Returns the values of the key, of which each call has all.
     pub(super) fn key(&self) -> impl Iterator<Item = &str> {
         let fields = self.values.fields.iter().take(self.key_fields);
         fields.map(|field| field.get().unwrap_or_default())

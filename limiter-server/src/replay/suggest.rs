@@ -156,7 +156,7 @@ impl Suggestion {
         })
     }
 
-    /// The recommended bucket.
+    /// Returns the recommended bucket.
     #[must_use]
     pub fn recommendation(&self) -> Option<&SuggestedBucket> {
         self.buckets.get(self.recommended?)

@@ -9,7 +9,7 @@ pub(super) fn serialize_seconds<S: Serializer>(span: &Duration, to: S) -> Result
     to.serialize_f64(span.as_secs_f64())
 }
 
-/// A number with thin groups of three digits: `1,234,567`.
+/// Returns a number with thin groups of three digits: `1,234,567`.
 pub(super) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -22,7 +22,7 @@ pub(super) fn grouped(number: u64) -> String {
     text
 }
 
-/// A share as a percentage, never rounded to 0 % or 100 %.
+/// Returns a share as a percentage, never rounded to 0 % or 100 %.
 pub(super) fn percent(part: u64, whole: u64) -> String {
     if part == 0 || whole == 0 {
         return "0 %".to_owned();
@@ -44,7 +44,7 @@ pub(super) fn ratio(part: u64, whole: u64) -> f64 {
     part as f64 / whole.max(1) as f64
 }
 
-/// A duration in its two largest units.
+/// Returns a duration in its two largest units.
 pub(super) fn span(span: Duration) -> String {
     let seconds = span.as_secs();
     match seconds {
@@ -65,7 +65,7 @@ fn two(large: u64, large_unit: &str, small: u64, small_unit: &str) -> String {
     }
 }
 
-/// A time in UTC to the second.
+/// Returns a time in UTC to the second.
 pub(super) fn time(micros: u64) -> String {
     match i64::try_from(micros).map(jiff::Timestamp::from_microsecond) {
         Ok(Ok(time)) => time.strftime("%Y-%m-%d %H:%M:%S").to_string(),

@@ -109,7 +109,7 @@ impl TimeParser {
         }
     }
 
-    /// The zones, that of most lines first.
+    /// Returns the zones, that of most lines first.
     pub(super) fn report(&self) -> Vec<ZoneCount> {
         let mut zones: Vec<ZoneCount> = self
             .zones
@@ -171,7 +171,7 @@ fn micros(time: Timestamp) -> Option<u64> {
     u64::try_from(time.as_microsecond()).ok()
 }
 
-/// The offset at the end of a time that is known to be valid.
+/// Returns the offset at the end of a time that is known to be valid.
 fn offset_minutes(text: &str) -> Option<i32> {
     let text = text.split('[').next()?;
     if text.ends_with(['Z', 'z']) {
@@ -185,7 +185,7 @@ fn offset_minutes(text: &str) -> Option<i32> {
     Some(sign * (hours * 60 + minutes))
 }
 
-/// Seconds since 1970 with decimals, or a whole number in the unit that fits its size.
+/// Returns seconds since 1970 with decimals, or a whole number in the unit that fits its size.
 fn parse_number(text: &str) -> Option<u64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let whole: u64 = whole.parse().ok()?;

@@ -49,7 +49,7 @@ pub(super) struct Timeline {
 }
 
 impl Timeline {
-    /// The time at which a line is decided.
+    /// Returns the time at which a line is decided.
     pub(super) fn place(&mut self, recorded: u64) -> u64 {
         let shifted = recorded.saturating_add(self.shift);
         if shifted >= self.last {

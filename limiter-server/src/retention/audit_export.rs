@@ -48,7 +48,7 @@ fn write(directory: &Path, entries: &[AuditEntry]) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The month in UTC, such as `2026-11`.
+/// Returns the month in UTC, such as `2026-11`.
 fn month_of(micros: i64) -> String {
     let time = jiff::Timestamp::from_microsecond(micros).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
     time.strftime("%Y-%m").to_string()

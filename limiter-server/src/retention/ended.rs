@@ -50,8 +50,8 @@ pub(super) async fn prune(
     Ok(changed)
 }
 
-/// The text of a document without ended entries; `None` if there are none, for a document in
-/// conflict, and for a text of a newer program.
+/// Returns the text of a document without ended entries; `None` if there are none, for a document
+/// in conflict, and for a text of a newer program.
 fn without_ended(document: &StoredDocument, before: i64) -> Option<String> {
     // A new revision would hide a conflict from the author of the replaced edit.
     if document.is_deleted || document.state == DocumentState::Conflict {

@@ -31,8 +31,8 @@ impl std::fmt::Debug for KeyFingerprints {
 }
 
 impl KeyFingerprints {
-    /// The fingerprints under the secret of the settings, or else under the one that the nodes of
-    /// the namespace share, which [`share`](Self::share) sets.
+    /// Creates the fingerprints under the secret of the settings, or else under the one that the
+    /// nodes of the namespace share, which [`share`](Self::share) sets.
     #[must_use]
     pub fn new(configured: Option<&str>) -> Self {
         Self(Arc::new(FingerprintSecret {
@@ -49,7 +49,7 @@ impl KeyFingerprints {
         }
     }
 
-    /// The secret that the nodes of the namespace share, if it is known.
+    /// Returns the secret that the nodes of the namespace share, if it is known.
     pub(crate) fn shared(&self) -> Option<Arc<str>> {
         self.0
             .shared

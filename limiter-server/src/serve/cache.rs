@@ -43,7 +43,7 @@ pub(super) fn load(directory: &Path, registry: &PolicyRegistry) -> Option<Cached
     (!names.is_empty()).then(|| CachedRevision::new(revision, registry))
 }
 
-/// The revision in the first line. A file of an earlier version has none.
+/// Returns the revision in the first line. A file of an earlier version has none.
 fn revision_of(text: &str) -> Option<u64> {
     let line = text.lines().next()?;
     line.strip_prefix(REVISION)?.parse().ok()

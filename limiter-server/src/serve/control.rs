@@ -96,7 +96,7 @@ impl ControlHandle {
     }
 }
 
-/// The namespace that a process serves.
+/// Returns the namespace that a process serves.
 pub(super) fn namespace(store: &StoreSettings) -> &str {
     store.namespace()
 }
@@ -295,7 +295,7 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// The recorders of all namespaces: the gateway serves one of them.
+    /// Returns the recorders of all namespaces: the gateway serves one of them.
     fn denial_recorders(
         &self,
         store: &Store,
@@ -317,7 +317,7 @@ impl ControlPlane {
         recorders.collect()
     }
 
-    /// The gateway, unless the limits are those of other processes.
+    /// Returns the gateway, unless the limits are those of other processes.
     fn known_gateway(&self, shares_limits: bool) -> Option<GatewayHandle> {
         let knows_limits = shares_limits || self.settings.role != ProcessRole::Admin;
         knows_limits.then(|| GatewayHandle {
@@ -392,7 +392,7 @@ impl ControlPlane {
     }
 }
 
-/// The registry of a namespace in Redis, and the usage of its processes.
+/// Returns the registry of a namespace in Redis, and the usage of its processes.
 fn redis_target(store: &StoreSettings) -> Result<(PublicationTarget, Option<FleetUsage>), String> {
     let limiter = limits::build(store, &PolicyRegistry::new())?;
     let registry = limiter.redis_registry().map_err(|error| error.to_string())?;

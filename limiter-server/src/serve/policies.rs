@@ -75,7 +75,7 @@ impl Source {
         self.has_policies
     }
 
-    /// The revision of the policies, if they are those of the cache.
+    /// Returns the revision of the policies, if they are those of the cache.
     pub(super) fn cached(&self) -> Option<CachedRevision> {
         self.cached
     }

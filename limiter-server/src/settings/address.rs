@@ -21,7 +21,7 @@ pub enum ListenAddress {
 }
 
 impl ListenAddress {
-    /// A port on the loopback interface.
+    /// Returns a port on the loopback interface.
     #[must_use]
     pub const fn loopback(port: u16) -> Self {
         let ip = std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);

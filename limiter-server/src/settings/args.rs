@@ -112,7 +112,8 @@ pub struct ServeArgs {
 }
 
 impl ServeArgs {
-    /// The arguments of the demonstration: limits in this process, and a database of its own.
+    /// Returns the arguments of the demonstration: limits in this process, and a database of its
+    /// own.
     pub(crate) fn of_demo(
         config: PathBuf,
         database: String,

@@ -26,7 +26,7 @@ impl ClientSource {
             .flatten()
     }
 
-    /// The clients of a text of the file.
+    /// Returns the clients of a text of the file.
     ///
     /// # Errors
     ///

@@ -40,7 +40,7 @@ pub enum ProcessRole {
 }
 
 impl ProcessRole {
-    /// The name in the settings.
+    /// Returns the name in the settings.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -178,7 +178,7 @@ impl ControlArgs {
         }
     }
 
-    /// How long issued tokens are accepted without a confirmation.
+    /// Returns the time for which issued tokens are accepted without a confirmation.
     pub(super) fn unconfirmed_tokens(&self) -> Result<Duration, SettingsError> {
         let time = self.unconfirmed_tokens.as_deref();
         time.map_or(Ok(UNCONFIRMED_TOKENS), |text| {
@@ -191,12 +191,12 @@ impl ControlArgs {
         self.database.is_some() || self.database_file.is_some()
     }
 
-    /// The namespaces of the tables of the settings file.
+    /// Returns the namespaces of the tables of the settings file.
     pub(super) fn namespaces(&self) -> Result<Vec<NamespaceSettings>, SettingsError> {
         namespaces::resolve(&self.tables.namespaces)
     }
 
-    /// The settings, if a database is configured.
+    /// Returns the settings, if a database is configured.
     pub(super) fn settings(&self) -> Result<Option<ControlSettings>, SettingsError> {
         let database = match (&self.database, &self.database_file) {
             (Some(_), Some(_)) => {
@@ -223,8 +223,8 @@ impl ControlArgs {
         }))
     }
 
-    /// The proxy that authenticates users. A header without addresses would identify no user, and
-    /// neither would addresses without a header.
+    /// Returns the proxy that authenticates users. A header without addresses would identify no
+    /// user, and neither would addresses without a header.
     fn proxy(&self) -> Result<ProxySettings, SettingsError> {
         let header = |name: &Option<String>| name.as_ref().map(|name| name.to_ascii_lowercase());
         let proxy = ProxySettings {

@@ -84,7 +84,7 @@ pub(super) struct SettingsFile {
 }
 
 impl SettingsFile {
-    /// The settings of the control plane.
+    /// Returns the settings of the control plane.
     pub(super) fn control(&self) -> ControlArgs {
         ControlArgs {
             database: self.database.clone(),
@@ -108,7 +108,7 @@ impl SettingsFile {
         }
     }
 
-    /// The namespace of the gateway.
+    /// Returns the namespace of the gateway.
     fn namespace(&self) -> Option<String> {
         match &self.namespace {
             Some(NamespaceField::Name(name)) => Some(name.clone()),
@@ -116,7 +116,7 @@ impl SettingsFile {
         }
     }
 
-    /// The settings of the store.
+    /// Returns the settings of the store.
     pub(super) fn store(&self) -> StoreArgs {
         StoreArgs {
             redis: self.redis.clone(),

@@ -79,7 +79,7 @@ impl std::fmt::Debug for NamespaceTable {
     }
 }
 
-/// The namespaces of the tables.
+/// Returns the namespaces of the tables.
 pub(super) fn resolve(
     tables: &BTreeMap<String, NamespaceTable>,
 ) -> Result<Vec<NamespaceSettings>, SettingsError> {
@@ -113,7 +113,7 @@ pub(super) fn resolve(
     Ok(namespaces)
 }
 
-/// The namespace that the gateway serves: the named one, or the only one.
+/// Returns the namespace that the gateway serves: the named one, or the only one.
 pub(super) fn of_gateway<'a>(
     namespaces: &'a [NamespaceSettings],
     named: Option<&str>,

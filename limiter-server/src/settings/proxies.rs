@@ -38,8 +38,8 @@ impl ForwardingProxies {
         self.networks.iter().any(|network| network.contains(&peer))
     }
 
-    /// The address of the client that sent these headers, as a key: the address that a trusted
-    /// proxy names, or else that of the peer. IPv6: the first 64 bits.
+    /// Returns the address of the client that sent these headers, as a key: the address that a
+    /// trusted proxy names, or else that of the peer. IPv6: the first 64 bits.
     #[must_use]
     pub fn client_of(&self, headers: &HeaderMap, peer: SocketAddr) -> Key<'static> {
         let mut request = Request::new(());
@@ -54,8 +54,8 @@ impl ForwardingProxies {
         }
     }
 
-    /// The address that [`client_ip`](Self::client_ip) finds in these headers, as a text. IPv6: the
-    /// network of the first 64 bits.
+    /// Returns the address that [`client_ip`](Self::client_ip) finds in these headers, as a text.
+    /// IPv6: the network of the first 64 bits.
     pub(crate) fn client_text(&self, headers: &HeaderMap) -> Option<String> {
         let lines = headers.get_all(FORWARDED_FOR).iter().rev();
         let entries = lines.flat_map(|line| line.to_str().unwrap_or_default().rsplit(','));

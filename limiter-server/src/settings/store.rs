@@ -134,7 +134,7 @@ impl StoreArgs {
         urls || files.into_iter().any(Option::is_some)
     }
 
-    /// The store without [namespace tables](crate::settings::namespaces).
+    /// Returns the store without [namespace tables](crate::settings::namespaces).
     pub(crate) fn resolve(&self) -> Result<StoreSettings, SettingsError> {
         let namespace = self.namespace.clone();
         let namespace = namespace.unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
@@ -147,7 +147,7 @@ impl StoreArgs {
         })
     }
 
-    /// The deployment; `None` if no setting names one. At most one of them may be present.
+    /// Returns the deployment; `None` if no setting names one. At most one of them may be present.
     pub(super) fn deployment(&self) -> Result<Option<RedisDeployment>, SettingsError> {
         let mut deployments = Vec::new();
         deployments.extend(self.redis.clone().map(RedisDeployment::Standalone));

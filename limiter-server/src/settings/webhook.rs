@@ -22,7 +22,7 @@ impl std::fmt::Debug for WebhookSettings {
 }
 
 impl WebhookSettings {
-    /// The URL, which begins with `http://` or `https://`.
+    /// Returns the URL, which begins with `http://` or `https://`.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url

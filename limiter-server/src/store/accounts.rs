@@ -66,7 +66,7 @@ impl Account {
 }
 
 impl Store {
-    /// A user.
+    /// Returns a user.
     ///
     /// # Errors
     ///
@@ -77,7 +77,7 @@ impl Store {
         row.as_ref().map(Account::read).transpose()
     }
 
-    /// All users in the order of their names.
+    /// Returns all users in the order of their names.
     ///
     /// # Errors
     ///
@@ -233,7 +233,7 @@ impl Store {
         transaction.commit().await
     }
 
-    /// The session of a hash, if it has not ended.
+    /// Returns the session of a hash, if it has not ended.
     ///
     /// # Errors
     ///
@@ -355,7 +355,7 @@ pub(super) async fn record(
     record_with(transaction, actor, (action, object), None, at).await
 }
 
-/// The role and the state of a user in words.
+/// Returns the role and the state of a user in words.
 fn account_detail(is_admin: bool, is_disabled: bool) -> String {
     let role = if is_admin { "administrator" } else { "user" };
     let state = if is_disabled { "disabled" } else { "enabled" };

@@ -45,7 +45,7 @@ impl Store {
         transaction.commit().await
     }
 
-    /// The alerts that are not cleared, the newest first.
+    /// Returns the alerts that are not cleared, the newest first.
     ///
     /// # Errors
     ///

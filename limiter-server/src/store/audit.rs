@@ -36,7 +36,7 @@ pub struct AuditEntry {
 }
 
 impl AuditEntry {
-    /// The entry as an object, with its time in microseconds.
+    /// Returns the entry as an object, with its time in microseconds.
     #[must_use]
     pub fn to_json(&self) -> Value {
         json!({
@@ -173,7 +173,7 @@ impl Store {
         transaction.commit().await
     }
 
-    /// The recorded changes, the newest first.
+    /// Returns the recorded changes, the newest first.
     ///
     /// # Errors
     ///
@@ -202,7 +202,7 @@ impl Store {
         rows.iter().map(read).collect()
     }
 
-    /// The id of the newest entry; 0 for none.
+    /// Returns the id of the newest entry; 0 for none.
     ///
     /// # Errors
     ///

@@ -83,7 +83,7 @@ impl DenialSample {
         (self.denied, self.error, self.first_at) = (denied, error, first_at);
     }
 
-    /// The identity of the sample in its hour and policy.
+    /// Returns the identity of the sample in its hour and policy.
     fn id(&self, source: &str) -> String {
         let app = self
             .app
@@ -158,7 +158,7 @@ impl Store {
         transaction.commit().await
     }
 
-    /// The samples of a namespace, the most denied first.
+    /// Returns the samples of a namespace, the most denied first.
     ///
     /// # Errors
     ///
@@ -193,7 +193,7 @@ impl Store {
     }
 }
 
-/// The statement that inserts this number of rows, or replaces lower counts.
+/// Returns the statement that inserts this number of rows, or replaces lower counts.
 fn replacing(dialect: Dialect, rows: usize) -> String {
     let values = vec!["(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"; rows].join(", ");
     let columns = COLUMNS.join(", ");

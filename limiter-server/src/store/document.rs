@@ -50,7 +50,7 @@ pub enum DocumentState {
 }
 
 impl DocumentState {
-    /// The name in the database and in the API.
+    /// Returns the name in the database and in the API.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -87,7 +87,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// The name in the database and in the API.
+    /// Returns the name in the database and in the API.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -150,7 +150,7 @@ pub struct StoredDocument {
 }
 
 impl StoredDocument {
-    /// The policy of the text.
+    /// Returns the policy of the text.
     ///
     /// # Errors
     ///

@@ -33,7 +33,7 @@ impl StoredDocument {
 }
 
 impl Store {
-    /// The documents of a namespace in the order of their names, deleted ones included.
+    /// Returns the documents of a namespace in the order of their names, deleted ones included.
     ///
     /// # Errors
     ///
@@ -65,7 +65,7 @@ impl Store {
         rows.iter().map(StoredDocument::read).collect()
     }
 
-    /// The current version of a document.
+    /// Returns the current version of a document.
     ///
     /// # Errors
     ///

@@ -80,7 +80,7 @@ impl StoreError {
         matches!(self, Self::Unconfirmed(_))
     }
 
-    /// The error of a commit. The outcome is known if the database rejected the commit.
+    /// Returns the error of a commit. The outcome is known if the database rejected the commit.
     pub(super) fn of_commit(error: sqlx::Error) -> Self {
         match &error {
             sqlx::Error::Database(of)

@@ -15,7 +15,7 @@ const CURSOR: &str = "webhook";
 const KINDS: [&str; 3] = ["policy", "rules", "overlays"];
 const ACTIONS: [&str; 5] = ["create", "update", "delete", "import", "conflict"];
 
-/// The condition that selects events. It contains constants only.
+/// Returns the condition that selects events. It contains constants only.
 fn is_event() -> String {
     let actions = KINDS
         .iter()
@@ -24,8 +24,8 @@ fn is_event() -> String {
 }
 
 impl Store {
-    /// The position after the last event that was delivered or dropped. The first call selects the
-    /// newest event, since a new receiver needs no history.
+    /// Returns the position after the last event that was delivered or dropped. The first call
+    /// selects the newest event, since a new receiver needs no history.
     ///
     /// # Errors
     ///
@@ -95,7 +95,7 @@ impl Store {
         Ok(events)
     }
 
-    /// The number of events after a position.
+    /// Returns the number of events after a position.
     ///
     /// # Errors
     ///

@@ -19,7 +19,7 @@ pub enum SubjectKind {
 }
 
 impl SubjectKind {
-    /// The name in the database and in the API.
+    /// Returns the name in the database and in the API.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -28,7 +28,7 @@ impl SubjectKind {
         }
     }
 
-    /// The kind of a name.
+    /// Returns the kind of a name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         match name {
@@ -101,7 +101,7 @@ impl StoredGrant {
 }
 
 impl Store {
-    /// The grants of a namespace.
+    /// Returns the grants of a namespace.
     ///
     /// # Errors
     ///
@@ -114,7 +114,7 @@ impl Store {
         rows.iter().map(StoredGrant::read).collect()
     }
 
-    /// The roles of a user with these groups in all namespaces.
+    /// Returns the roles of a user with these groups in all namespaces.
     ///
     /// # Errors
     ///
@@ -217,7 +217,7 @@ impl Store {
         transaction.commit().await
     }
 
-    /// The apps of a namespace in the order of their names.
+    /// Returns the apps of a namespace in the order of their names.
     ///
     /// # Errors
     ///

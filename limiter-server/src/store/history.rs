@@ -46,8 +46,8 @@ impl StoredRevision {
 }
 
 impl StoredRevision {
-    /// The apps of a version of a policy, `None` inside for all; `None` for a text that this
-    /// program cannot read.
+    /// Returns the apps of a version of a policy, `None` inside for all; `None` for a text that
+    /// this program cannot read.
     #[must_use]
     pub fn apps(&self) -> Option<Option<Vec<String>>> {
         let text = PolicyText::parse_stored(&self.name, &self.body).ok()?;
@@ -78,8 +78,8 @@ impl Store {
         rows.iter().map(StoredRevision::read).collect()
     }
 
-    /// The version of a document that was saved last until a time, without versions that another
-    /// program replaced before their publication.
+    /// Returns the version of a document that was saved last until a time, without versions that
+    /// another program replaced before their publication.
     ///
     /// # Errors
     ///
@@ -101,7 +101,7 @@ impl Store {
         row.await?.as_ref().map(StoredRevision::read).transpose()
     }
 
-    /// One version of a document.
+    /// Returns one version of a document.
     ///
     /// # Errors
     ///

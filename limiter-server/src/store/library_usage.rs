@@ -75,7 +75,8 @@ impl Store {
         Ok(())
     }
 
-    /// The sums from a time to a later one per policy and app, or of one policy, in this order.
+    /// Returns the sums from a time to a later one per policy and app, or of one policy, in this
+    /// order.
     ///
     /// # Errors
     ///
@@ -108,7 +109,7 @@ impl Store {
     }
 }
 
-/// The statement that inserts these rows, or replaces lower counts.
+/// Returns the statement that inserts these rows, or replaces lower counts.
 fn replacing(dialect: Dialect, rows: &str) -> String {
     let on_duplicate = match dialect {
         Dialect::Sqlite | Dialect::Postgres => {

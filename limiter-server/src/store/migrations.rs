@@ -102,7 +102,7 @@ async fn migrate(transaction: &mut SqlTransaction) -> Result<i64, StoreError> {
     Ok(found.max(NEWEST))
 }
 
-/// The collation that compares all bytes. `utf8mb4_bin` ignores spaces at the end.
+/// Returns the collation that compares all bytes. `utf8mb4_bin` ignores spaces at the end.
 async fn collation(transaction: &mut SqlTransaction) -> Result<&'static str, StoreError> {
     let version = transaction.row("SELECT VERSION()", Vec::new()).await?;
     let version = version.map_or(Ok(String::new()), |row| row.text(0))?;
@@ -116,7 +116,7 @@ fn collation_of(version: &str) -> &'static str {
     }
 }
 
-/// The statements of a migration with the types of a database.
+/// Returns the statements of a migration with the types of a database.
 fn statements(migration: &str, dialect: Dialect, collation: &str) -> Vec<String> {
     let (id, name, short, text) = match dialect {
         Dialect::Sqlite => ("INTEGER PRIMARY KEY AUTOINCREMENT", "TEXT", "TEXT", "TEXT"),

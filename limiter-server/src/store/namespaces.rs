@@ -29,13 +29,13 @@ impl Default for NamespaceLook {
     }
 }
 
-/// The name of the setting.
+/// Returns the name of the setting.
 fn setting(namespace: &str) -> String {
     format!("namespace:{namespace}")
 }
 
 impl Store {
-    /// The look that an administrator chose for a namespace.
+    /// Returns the look that an administrator chose for a namespace.
     ///
     /// # Errors
     ///

@@ -62,7 +62,7 @@ impl Store {
         self.pool.execute(sql, binds![instance]).await.map(|_| ())
     }
 
-    /// The recorded nodes in the order of their names.
+    /// Returns the recorded nodes in the order of their names.
     ///
     /// # Errors
     ///

@@ -24,7 +24,7 @@ pub enum ProposalState {
 }
 
 impl ProposalState {
-    /// The name in the database and in the API.
+    /// Returns the name in the database and in the API.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -121,7 +121,7 @@ impl StoredProposal {
 }
 
 impl Store {
-    /// The proposals of a namespace, the newest first.
+    /// Returns the proposals of a namespace, the newest first.
     ///
     /// # Errors
     ///
@@ -148,7 +148,7 @@ impl Store {
         rows.iter().map(StoredProposal::read).collect()
     }
 
-    /// A proposal.
+    /// Returns a proposal.
     ///
     /// # Errors
     ///

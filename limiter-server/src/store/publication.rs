@@ -74,7 +74,7 @@ pub struct OutsideChange {
 }
 
 impl Store {
-    /// The position of the publication of a namespace.
+    /// Returns the position of the publication of a namespace.
     ///
     /// # Errors
     ///
@@ -95,7 +95,7 @@ impl Store {
         Ok(publication)
     }
 
-    /// The documents whose newest revision is not in force and not in conflict.
+    /// Returns the documents whose newest revision is not in force and not in conflict.
     ///
     /// # Errors
     ///

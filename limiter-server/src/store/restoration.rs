@@ -51,7 +51,7 @@ impl FromStr for ChangeMark {
 }
 
 impl Store {
-    /// The newest change.
+    /// Returns the newest change.
     ///
     /// # Errors
     ///

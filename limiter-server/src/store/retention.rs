@@ -53,8 +53,9 @@ impl Store {
         Ok(removed)
     }
 
-    /// The oldest entries of the audit of all namespaces, among those before a time. The newest
-    /// entry of the audit is never among them, because its number identifies the newest change.
+    /// Returns the oldest entries of the audit of all namespaces, among those before a time. The
+    /// newest entry of the audit is never among them, because its number identifies the newest
+    /// change.
     ///
     /// # Errors
     ///

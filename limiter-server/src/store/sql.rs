@@ -35,7 +35,7 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    /// The name of the product.
+    /// Returns the name of the product.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -45,7 +45,7 @@ impl Dialect {
         }
     }
 
-    /// The clause that locks the selected rows until the end of the transaction.
+    /// Returns the clause that locks the selected rows until the end of the transaction.
     pub(super) fn for_update(self) -> &'static str {
         match self {
             // A write transaction of SQLite locks the database.

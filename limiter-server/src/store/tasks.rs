@@ -33,8 +33,8 @@ impl Store {
             .await
     }
 
-    /// The secret of the fingerprints of keys in a namespace: the stored one, or else the proposed
-    /// one, which is stored then.
+    /// Returns the secret of the fingerprints of keys in a namespace: the stored one, or else the
+    /// proposed one, which is stored then.
     ///
     /// # Errors
     ///
@@ -52,7 +52,7 @@ impl Store {
         }
     }
 
-    /// A value that all nodes share.
+    /// Returns a value that all nodes share.
     pub(super) async fn setting(&self, name: &str) -> Result<Option<String>, StoreError> {
         let sql = "SELECT content FROM setting WHERE name = ?";
         let row = self.pool.row(sql, binds![name]).await?;

@@ -111,7 +111,7 @@ pub enum TokenChange {
 }
 
 impl Store {
-    /// The tokens of a namespace, the newest first.
+    /// Returns the tokens of a namespace, the newest first.
     ///
     /// # Errors
     ///
@@ -122,7 +122,7 @@ impl Store {
         rows.iter().map(StoredToken::read).collect()
     }
 
-    /// The token with this hash.
+    /// Returns the token with this hash.
     ///
     /// # Errors
     ///
@@ -133,7 +133,7 @@ impl Store {
         row.as_ref().map(StoredToken::read).transpose()
     }
 
-    /// The token with this identity.
+    /// Returns the token with this identity.
     ///
     /// # Errors
     ///

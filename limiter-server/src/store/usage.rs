@@ -42,7 +42,7 @@ impl UsageKind {
     /// All kinds.
     pub const ALL: [Self; 4] = [Self::Policy, Self::Trial, Self::WithoutStore, Self::Invalid];
 
-    /// The span in the database.
+    /// Returns the span in the database.
     pub(super) fn span_name(self, span: UsageSpan) -> &'static str {
         match (self, span) {
             (Self::Policy, span) => span.name(),
@@ -57,7 +57,7 @@ impl UsageKind {
 }
 
 impl UsageSpan {
-    /// The name in the database and in the API.
+    /// Returns the name in the database and in the API.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -66,7 +66,7 @@ impl UsageSpan {
         }
     }
 
-    /// The length in microseconds.
+    /// Returns the length in microseconds.
     #[must_use]
     pub fn micros(self) -> i64 {
         match self {
@@ -75,7 +75,7 @@ impl UsageSpan {
         }
     }
 
-    /// The start of the span that contains a time.
+    /// Returns the start of the span that contains a time.
     #[must_use]
     pub fn start(self, at: i64) -> i64 {
         at.saturating_sub(at.rem_euclid(self.micros()))
@@ -96,13 +96,13 @@ pub struct UsageTotals {
 }
 
 impl UsageTotals {
-    /// The counts, in the order of the columns.
+    /// Returns the counts, in the order of the columns.
     #[must_use]
     pub fn counts(self) -> [i64; 4] {
         [self.allowed, self.denied, self.would_deny, self.failed]
     }
 
-    /// The sum of both.
+    /// Returns the sum of both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -113,7 +113,7 @@ impl UsageTotals {
         }
     }
 
-    /// The number of calls.
+    /// Returns the number of calls.
     #[must_use]
     pub fn calls(self) -> i64 {
         self.counts().into_iter().fold(0, i64::saturating_add)
@@ -158,8 +158,8 @@ impl Store {
         transaction.commit().await
     }
 
-    /// The counts of a policy from a time to a later one, by the gateway and by library processes,
-    /// the oldest first. Spans without a decision have no point.
+    /// Returns the counts of a policy from a time to a later one, by the gateway and by library
+    /// processes, the oldest first. Spans without a decision have no point.
     ///
     /// # Errors
     ///
@@ -187,7 +187,7 @@ impl Store {
         points.collect()
     }
 
-    /// The sum of the counts of a policy from a time to a later one.
+    /// Returns the sum of the counts of a policy from a time to a later one.
     ///
     /// # Errors
     ///
@@ -204,7 +204,7 @@ impl Store {
         Ok(totals.fold(UsageTotals::default(), UsageTotals::plus))
     }
 
-    /// The sums of all policies from a time to a later one, by the gateway and by library
+    /// Returns the sums of all policies from a time to a later one, by the gateway and by library
     /// processes, in the order of their names.
     ///
     /// # Errors
@@ -228,7 +228,7 @@ impl Store {
     }
 }
 
-/// The rows of both tables under a condition. Its values are bound once for each table.
+/// Returns the rows of both tables under a condition. Its values are bound once for each table.
 fn sources(condition: &str) -> String {
     let select = |table: &str| format!("SELECT start_at, policy, {COUNTS} FROM {table} WHERE {condition}");
     format!(
@@ -238,7 +238,7 @@ fn sources(condition: &str) -> String {
     )
 }
 
-/// The sums of the counts. They are decimals in PostgreSQL and MySQL otherwise.
+/// Returns the sums of the counts. They are decimals in PostgreSQL and MySQL otherwise.
 pub(super) fn sums(dialect: Dialect) -> String {
     let integer = match dialect {
         Dialect::MySql => "SIGNED",
@@ -250,7 +250,7 @@ pub(super) fn sums(dialect: Dialect) -> String {
     sums.collect::<Vec<_>>().join(", ")
 }
 
-/// The statement that adds this number of rows.
+/// Returns the statement that adds this number of rows.
 fn addition(dialect: Dialect, rows: usize) -> String {
     let values = vec!["(?, ?, ?, ?, ?, ?, ?, ?)"; rows].join(", ");
     let on_duplicate = match dialect {
@@ -272,7 +272,7 @@ fn addition(dialect: Dialect, rows: usize) -> String {
     )
 }
 
-/// The counts of a row, after its first column.
+/// Returns the counts of a row, after its first column.
 pub(super) fn read_totals(row: &SqlRow) -> Result<UsageTotals, StoreError> {
     Ok(UsageTotals {
         allowed: row.int(1)?,

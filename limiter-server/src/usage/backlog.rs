@@ -45,7 +45,7 @@ impl UsageBacklog {
         }
     }
 
-    /// The oldest minute with its counts.
+    /// Returns the oldest minute with its counts.
     pub(super) fn oldest(&self) -> Option<(i64, Vec<(String, UsageTotals)>)> {
         let (minute, counts) = self.minutes.first_key_value()?;
         let counts = counts.iter().map(|(policy, totals)| (policy.clone(), *totals));

@@ -33,9 +33,9 @@ pub(super) struct ActivityQuery {
     to: Option<i64>,
 }
 
-/// The keys of the policies that the caller may read: the most denied first, then the fullest.
-/// `since` is the start of the record of this node if it is later than `from`. With `policy`, also
-/// its utilisation in the newest minute with a call, at the gateway of this node.
+/// Returns the keys of the policies that the caller may read: the most denied first, then the
+/// fullest. `since` is the start of the record of this node if it is later than `from`. With
+/// `policy`, also its utilisation in the newest minute with a call, at the gateway of this node.
 pub(super) async fn list(
     State(admin): State<Admin>,
     caller: AdminCaller,
@@ -114,8 +114,8 @@ pub(super) struct DenialQuery {
     to: Option<i64>,
 }
 
-/// The recorded samples of denials of the policies that the caller may read, by hour, of all nodes
-/// and library processes.
+/// Returns the recorded samples of denials of the policies that the caller may read, by hour, of
+/// all nodes and library processes.
 pub(super) async fn denials(
     State(admin): State<Admin>,
     caller: AdminCaller,
@@ -163,7 +163,7 @@ pub(super) async fn denials(
     })))
 }
 
-/// The names of the policies that the caller may read.
+/// Returns the names of the policies that the caller may read.
 async fn readable(
     admin: &Admin,
     caller: &AdminCaller,

@@ -121,7 +121,7 @@ fn require_text(uri: &Uri) -> Result<(), AdminProblem> {
     }
 }
 
-/// The path of the first text with NUL in a body, such as `policies.0.name`.
+/// Returns the path of the first text with NUL in a body, such as `policies.0.name`.
 fn field_with_nul(value: &Value) -> Option<String> {
     let join = |name: &str, rest: String| match rest.is_empty() {
         true => name.to_owned(),
@@ -141,7 +141,8 @@ fn field_with_nul(value: &Value) -> Option<String> {
     }
 }
 
-/// The revision that the author read: the number in `If-Match`, or 0 for `If-None-Match: *`.
+/// Returns the revision that the author read: the number in `If-Match`, or 0 for `If-None-Match:
+/// *`.
 pub(super) fn expected_revision(headers: &HeaderMap) -> Result<i64, AdminProblem> {
     let text = |name: header::HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     match (text(header::IF_MATCH), text(header::IF_NONE_MATCH)) {

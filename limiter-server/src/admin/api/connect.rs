@@ -40,8 +40,9 @@ pub(super) struct ConnectQuery {
     app: Option<String>,
 }
 
-/// The addresses at which clients reach the gateway, and the last calls to this node: `seen` under
-/// policies that name the app, or all without `app`, and `shared` under policies of all apps.
+/// Returns the addresses at which clients reach the gateway, and the last calls to this node:
+/// `seen` under policies that name the app, or all without `app`, and `shared` under policies of
+/// all apps.
 pub(super) async fn read(
     State(admin): State<Admin>,
     caller: AdminCaller,
@@ -83,7 +84,7 @@ pub(super) async fn read(
     })))
 }
 
-/// The policy, after its publication.
+/// Returns the policy, after its publication.
 async fn in_force(limiter: &Limiter, name: &str, key: &Key<'_>) -> Option<Policy> {
     let started = Instant::now();
     loop {

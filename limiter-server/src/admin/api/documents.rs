@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::admin::sentence::sentence;
 use crate::store::{StoredDocument, StoredRevision};
 
-/// A policy as JSON.
+/// Returns a policy as JSON.
 pub(super) fn policy_json(document: &StoredDocument) -> Value {
     let text = document.policy().ok();
     json!({
@@ -28,7 +28,7 @@ pub(super) fn policy_json(document: &StoredDocument) -> Value {
     })
 }
 
-/// A policy as JSON without the fields for which its text is parsed.
+/// Returns a policy as JSON without the fields for which its text is parsed.
 pub(super) fn brief_json(document: &StoredDocument) -> Value {
     // A note can contain the same text, so the few matches are parsed.
     let is_parsed = ["trial =", "key = ["]
@@ -51,7 +51,7 @@ pub(super) fn brief_json(document: &StoredDocument) -> Value {
     })
 }
 
-/// A revision as JSON.
+/// Returns a revision as JSON.
 pub(super) fn revision_json(revision: &StoredRevision) -> Value {
     json!({
         "revision": revision.number,

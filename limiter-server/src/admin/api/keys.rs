@@ -55,7 +55,7 @@ impl RequestedKeys {
         }
     }
 
-    /// The parts of the key; `None` for all keys with one part.
+    /// Returns the parts of the key; `None` for all keys with one part.
     fn whole(&self) -> Option<&[String]> {
         match self {
             Self::Whole(parts) => Some(parts),
@@ -63,7 +63,7 @@ impl RequestedKeys {
         }
     }
 
-    /// The audit's name of the keys.
+    /// Returns the audit's name of the keys.
     fn recorded(&self, admin: &Admin, namespace: &str) -> String {
         let (kind, value) = match self {
             Self::Whole(parts) => ("key".to_owned(), parts.join(" / ")),
@@ -80,8 +80,8 @@ impl RequestedKeys {
         }
     }
 
-    /// The one key of a policy with these declared parts; `None` if the keys have other parts, or
-    /// several keys are among them.
+    /// Returns the one key of a policy with these declared parts; `None` if the keys have other
+    /// parts, or several keys are among them.
     fn single_key_of(&self, declared: &[String]) -> Option<Vec<String>> {
         match (self, declared) {
             (Self::Whole(parts), declared) => {
@@ -93,12 +93,12 @@ impl RequestedKeys {
     }
 }
 
-/// The parts of a key that are separated by ` / `.
+/// Returns the parts of a key that are separated by ` / `.
 pub(super) fn parts_of(key: &str) -> Vec<String> {
     key.split(" / ").map(str::to_owned).collect()
 }
 
-/// The names of the parts of keys that a policy declares.
+/// Returns the names of the parts of keys that a policy declares.
 fn declared_parts(document: &StoredDocument) -> Vec<String> {
     let text = document.policy().ok();
     let names = text.iter().flat_map(|text| text.entry().key_parts());
@@ -125,13 +125,13 @@ pub(super) struct KeyState {
 }
 
 impl KeyState {
-    /// The used permits.
+    /// Returns the used permits.
     pub(super) fn used(&self) -> u64 {
         self.limit.saturating_sub(self.remaining)
     }
 }
 
-/// The gateway of this process.
+/// Returns the gateway of this process.
 ///
 /// # Errors
 ///
@@ -144,9 +144,9 @@ pub(super) fn gateway(admin: &Admin, namespace: &str) -> Result<GatewayHandle, A
     })
 }
 
-/// The keys that these parts can denote under a policy. Without a group, a program can also send
-/// one part with a colon, such as `user:7`, as a text, in which the colon is not escaped. The last
-/// key is the one whose quota applies to all of them.
+/// Returns the keys that these parts can denote under a policy. Without a group, a program can also
+/// send one part with a colon, such as `user:7`, as a text, in which the colon is not escaped. The
+/// last key is the one whose quota applies to all of them.
 pub(super) fn keys_under(policy: &str, parts: &[String], rules: &[Rule]) -> Vec<Key<'static>> {
     let key = key_under(policy, parts, rules);
     let text = match parts {
@@ -159,7 +159,7 @@ pub(super) fn keys_under(policy: &str, parts: &[String], rules: &[Rule]) -> Vec<
         .collect()
 }
 
-/// The key under a policy: in the group of the rule that leads to the policy.
+/// Returns the key under a policy: in the group of the rule that leads to the policy.
 pub(super) fn key_under(policy: &str, parts: &[String], rules: &[Rule]) -> Key<'static> {
     let key = key_of(parts.iter().map(String::as_str));
     let rule = rules.iter().find(|rule| rule.policy() == policy);
@@ -169,7 +169,7 @@ pub(super) fn key_under(policy: &str, parts: &[String], rules: &[Rule]) -> Key<'
     }
 }
 
-/// The state of a key; of several ones, the state of the one with the largest usage.
+/// Returns the state of a key; of several ones, the state of the one with the largest usage.
 async fn peek(limiter: &Limiter, name: &str, keys: &[Key<'static>]) -> Option<KeyState> {
     let mut found: Option<KeyState> = None;
     for key in keys {
@@ -213,8 +213,8 @@ fn is_of_key(origin: Origin) -> bool {
     matches!(origin, Origin::Block | Origin::KeyList | Origin::Suspension)
 }
 
-/// The states of keys under one policy, in order; `None` for those that are not known, as those of
-/// blocked keys.
+/// Returns the states of keys under one policy, in order; `None` for those that are not known, as
+/// those of blocked keys.
 pub(super) async fn states(
     admin: &Admin,
     (namespace, name): (&str, &str),
@@ -240,7 +240,7 @@ pub(super) async fn states(
     })
 }
 
-/// The fingerprint of a key for the audit.
+/// Returns the fingerprint of a key for the audit.
 fn fingerprint_text(admin: &Admin, namespace: &str, key: &str) -> String {
     let fingerprint = admin.key_fingerprint(namespace, key);
     fingerprint.unwrap_or_else(|| "not known".to_owned())
@@ -277,8 +277,8 @@ async fn record(
     Ok(())
 }
 
-/// The state of a key in the policies that the caller may read. Keys are not searched: a policy
-/// whose keys have other parts than the given ones has no state.
+/// Returns the state of a key in the policies that the caller may read. Keys are not searched: a
+/// policy whose keys have other parts than the given ones has no state.
 pub(super) async fn list(
     State(admin): State<Admin>,
     caller: AdminCaller,

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use crate::admin::api::openapi::contents::SchemaList;
 use crate::admin::api::routes::{ROUTES, RouteAccess};
 
-/// The OpenAPI document.
+/// Returns the OpenAPI document.
 pub(super) async fn openapi() -> Json<Value> {
     let mut paths = Map::new();
     let mut schemas = SchemaList::default();

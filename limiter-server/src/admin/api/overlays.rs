@@ -47,7 +47,7 @@ impl End {
         self.time_after(now_micros())
     }
 
-    /// The end, with a duration that begins at a time.
+    /// Returns the end, with a duration that begins at a time.
     fn time_after(self, start: i64) -> Result<Option<Timestamp>, AdminProblem> {
         let until = match (self.until, self.for_seconds) {
             (None, None) => return Ok(None),
@@ -72,7 +72,7 @@ impl End {
         self.required_after(now_micros())
     }
 
-    /// The end, with a duration that begins at a time.
+    /// Returns the end, with a duration that begins at a time.
     pub(super) fn required_after(self, start: i64) -> Result<Timestamp, AdminProblem> {
         let missing = || unprocessable("expected `until`, in microseconds, or `for_seconds`");
         self.time_after(start)?.ok_or_else(missing)
@@ -100,16 +100,16 @@ pub(super) trait Overlay: Clone + Send + Sync + 'static {
     /// The noun in entries of the audit.
     const NOUN: &'static str;
 
-    /// All of a registry.
+    /// Returns all of a registry.
     fn all(registry: &PolicyRegistry) -> Vec<Self>;
 
-    /// The text that two of one identity share.
+    /// Returns the text that two of one identity share.
     fn identity(&self) -> String;
 
-    /// The object in entries of the audit.
+    /// Returns the object in entries of the audit.
     fn object(&self) -> String;
 
-    /// The representation in answers, without the id.
+    /// Returns the representation in answers, without the id.
     fn json(&self, now: Timestamp) -> Value;
 
     /// Replaces the end.
@@ -144,7 +144,7 @@ fn id<T: Overlay>(overlay: &T) -> String {
     id_of(&overlay.identity())
 }
 
-/// The representation in answers.
+/// Returns the representation in answers.
 fn shown<T: Overlay>(overlay: &T, now: Timestamp) -> Value {
     let mut object = overlay.json(now);
     if let Value::Object(fields) = &mut object {
@@ -166,7 +166,7 @@ async fn put<T: Overlay>(
     Ok(saved(overlay, revision))
 }
 
-/// A saved overlay with its revision.
+/// Returns a saved overlay with its revision.
 fn saved<T: Overlay>(overlay: &T, revision: i64) -> Json<Value> {
     let mut object = shown(overlay, timestamp(now_micros()));
     if let Value::Object(fields) = &mut object {
@@ -197,7 +197,7 @@ async fn save(
     Ok(revision)
 }
 
-/// The text of an audit entry.
+/// Returns the text of an audit entry.
 fn summary(action: &str, object: &str, reason: Option<&str>) -> String {
     match reason {
         Some(reason) => format!("{action} {object}: {reason}"),
@@ -205,7 +205,7 @@ fn summary(action: &str, object: &str, reason: Option<&str>) -> String {
     }
 }
 
-/// The overlay of an id that the caller may change.
+/// Returns the overlay of an id that the caller may change.
 async fn find<T: Overlay>(
     admin: &Admin,
     caller: &AdminCaller,

@@ -13,7 +13,7 @@ use crate::admin::permissions::Actor;
 /// The default and the largest number of entries of a page.
 const PAGE: (i64, i64) = (100, 1_000);
 
-/// The number of entries of a page.
+/// Returns the number of entries of a page.
 pub(super) fn page(limit: Option<i64>) -> i64 {
     limit.unwrap_or(PAGE.0).clamp(1, PAGE.1)
 }
@@ -51,8 +51,8 @@ impl FromRequestParts<Admin> for ListPage {
 }
 
 impl ListPage {
-    /// The entries of the page, and the cursor of the next page. `id` identifies an entry by its
-    /// number in the list and its content.
+    /// Returns the entries of the page, and the cursor of the next page. `id` identifies an entry
+    /// by its number in the list and its content.
     ///
     /// # Errors
     ///
@@ -85,7 +85,7 @@ impl ListPage {
     }
 }
 
-/// The identity of an entry by a field.
+/// Returns the identity of an entry by a field.
 pub(super) fn by_field(name: &'static str) -> impl Fn(usize, &Value) -> String {
     move |_, entry| entry[name].as_str().unwrap_or_default().to_owned()
 }

@@ -252,7 +252,7 @@ pub(super) async fn set_app(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// The grants of the apps in which the caller has a role.
+/// Returns the grants of the apps in which the caller has a role.
 pub(super) async fn grants(
     State(admin): State<Admin>,
     caller: AdminCaller,

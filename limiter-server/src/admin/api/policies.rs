@@ -152,7 +152,7 @@ pub(super) async fn list(
     Ok(Json(json!({ "policies": policies, "next": next })))
 }
 
-/// A policy that the caller may read.
+/// Returns a policy that the caller may read.
 pub(super) async fn find(
     admin: &Admin,
     caller: &AdminCaller,
@@ -182,7 +182,7 @@ pub(super) async fn read(
     Ok(response)
 }
 
-/// The tag of a document: the revision, which `If-Match` compares, and the state of its
+/// Returns the tag of a document: the revision, which `If-Match` compares, and the state of its
 /// publication, which changes without a new revision.
 pub(super) fn tag_of(document: &StoredDocument) -> String {
     let (revision, published, state) = (document.revision, document.published, document.state.name());

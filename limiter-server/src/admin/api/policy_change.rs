@@ -35,7 +35,7 @@ pub(super) fn unprocessable(detail: impl Into<String>) -> AdminProblem {
 }
 
 impl Numbers {
-    /// The policy with these numbers, and without other settings.
+    /// Returns the policy with these numbers, and without other settings.
     pub(super) fn policy(&self, of: &Policy) -> Result<Policy, AdminProblem> {
         let name = of.name();
         let fields = [

@@ -39,7 +39,8 @@ pub(super) struct PreviewBody {
     key: Option<String>,
 }
 
-/// The differences of a text from the current version, its effect and warnings. Saves nothing.
+/// Returns the differences of a text from the current version, its effect and warnings. Saves
+/// nothing.
 pub(super) async fn preview(
     State(admin): State<Admin>,
     caller: AdminCaller,
@@ -89,7 +90,7 @@ fn has_quota(state: Option<&KeyState>) -> bool {
     state.is_some_and(|state| state.has_quota)
 }
 
-/// The reason why the effect on the named key is not computed.
+/// Returns the reason for which the effect on the named key is not computed.
 fn key_note((key, state): (&str, Option<KeyState>)) -> Option<String> {
     match state {
         None => Some(format!("the state of {key} is not known")),
@@ -100,7 +101,7 @@ fn key_note((key, state): (&str, Option<KeyState>)) -> Option<String> {
     }
 }
 
-/// The state of a key that the caller names. The read is recorded.
+/// Returns the state of a key that the caller names. The read is recorded.
 async fn key_state(
     admin: &Admin,
     caller: &AdminCaller,
@@ -116,8 +117,8 @@ async fn key_state(
         .flatten())
 }
 
-/// The keys of the last minutes at the gateway of this node, without those with quotas of their
-/// own.
+/// Returns the keys of the last minutes at the gateway of this node, without those with quotas of
+/// their own.
 async fn sampled_keys(admin: &Admin, (namespace, name): (&str, &str)) -> Vec<UsedKey> {
     let Some(handle) = admin.gateway(namespace) else {
         return Vec::new();
@@ -136,7 +137,7 @@ async fn sampled_keys(admin: &Admin, (namespace, name): (&str, &str)) -> Vec<Use
     found.collect()
 }
 
-/// The processes that apply the policy; `None` if they are not known, or without Redis.
+/// Returns the processes that apply the policy; `None` if they are not known, or without Redis.
 async fn replicas(admin: &Admin, namespace: &str, new: &PolicyText) -> Option<usize> {
     admin.publisher(namespace).and_then(|of| of.redis())?;
     let all = subscribers::of(admin, namespace).await.ok()?;
@@ -159,7 +160,7 @@ async fn last_day(admin: &Admin, namespace: &str, name: &str) -> Result<UsageTot
     Ok(totals.fold(UsageTotals::default(), UsageTotals::plus))
 }
 
-/// The calls of the last day in shadow mode.
+/// Returns the calls of the last day in shadow mode.
 fn shadow_json(totals: UsageTotals) -> Value {
     json!({ "calls": totals.calls(), "would_deny": totals.would_deny })
 }

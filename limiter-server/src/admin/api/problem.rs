@@ -63,7 +63,7 @@ impl AdminProblem {
         Self::new(StatusCode::FORBIDDEN, detail)
     }
 
-    /// The problem of several objects, with the status of the first and the details of all.
+    /// Returns the problem of several objects, with the status of the first and the details of all.
     pub(crate) fn of_several(problems: Vec<(String, Self)>) -> Self {
         let status = problems
             .first()
@@ -86,13 +86,13 @@ impl AdminProblem {
         problem
     }
 
-    /// A text of the request contains NUL.
+    /// Creates the problem of a text of the request that contains NUL.
     pub(crate) fn of_nul(place: &str) -> Self {
         let detail = format!("{place} contains the character NUL, expected a text without it");
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail)
     }
 
-    /// The status, and the members of the problem.
+    /// Returns the status, and the members of the problem.
     pub(crate) fn into_parts(self) -> (StatusCode, Value) {
         (self.status, Value::Object(self.fields))
     }

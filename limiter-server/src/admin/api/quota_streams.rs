@@ -8,8 +8,8 @@ use crate::admin::Admin;
 use crate::admin::api::caller::AdminCaller;
 use crate::admin::api::problem::AdminProblem;
 
-/// The assignments of the streams of this node; `null` on a node without a gateway. They contain
-/// keys of clients, which only administrators read.
+/// Returns the assignments of the streams of this node; `null` on a node without a gateway. They
+/// contain keys of clients, which only administrators read.
 pub(super) async fn list(
     State(admin): State<Admin>,
     caller: AdminCaller,

@@ -59,7 +59,7 @@ pub(super) struct RemovedQuotaBody {
 }
 
 impl NamedKey {
-    /// The keys under a policy. A quota of the last one applies to all of them.
+    /// Returns the keys under a policy. A quota of the last one applies to all of them.
     async fn find(&self, admin: &Admin, change: &PolicyChange) -> Result<Vec<Key<'static>>, AdminProblem> {
         match (&self.key, &self.parts) {
             (Some(key), None) => Ok(vec![Key::from(key.as_str()).into_owned()]),

@@ -139,8 +139,8 @@ fn entry_json(entry: &AuditEntry) -> Value {
     })
 }
 
-/// The changes of a namespace that concern the apps of the caller; for an administrator of the
-/// server with the changes of users, if the query asks for them.
+/// Returns the changes of a namespace that concern the apps of the caller; for an administrator of
+/// the server with the changes of users, if the query asks for them.
 pub(super) async fn audit(
     State(admin): State<Admin>,
     caller: AdminCaller,
@@ -183,8 +183,8 @@ fn is_of_app(entry: &AuditEntry, app: &str) -> bool {
     }
 }
 
-/// The selected entries of a page, and the id from which the next page continues. A page is full
-/// unless it is the last one, or the largest number of entries was searched.
+/// Returns the selected entries of a page, and the id from which the next page continues. A page is
+/// full unless it is the last one, or the largest number of entries was searched.
 async fn search(
     admin: &Admin,
     mut filter: AuditFilter,
@@ -217,7 +217,7 @@ async fn search(
     }
 }
 
-/// The changes of users.
+/// Returns the changes of users.
 pub(super) async fn server_audit(
     State(admin): State<Admin>,
     caller: AdminCaller,
@@ -256,7 +256,7 @@ pub(super) async fn clear_alert(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// The last descriptors without a rule or a policy on this node.
+/// Returns the last descriptors without a rule or a policy on this node.
 pub(super) async fn unmatched(
     State(admin): State<Admin>,
     caller: AdminCaller,
@@ -268,7 +268,7 @@ pub(super) async fn unmatched(
     Ok(Json(json!({ "node": admin.node(), "unmatched": descriptors })))
 }
 
-/// How long records are kept, in seconds. The settings of the server define it.
+/// Returns the time for which records are kept, in seconds. The settings of the server define it.
 pub(super) async fn retention(
     State(admin): State<Admin>,
     caller: AdminCaller,
@@ -342,7 +342,8 @@ pub(super) async fn status(
     })))
 }
 
-/// The alerts as JSON. An alert that names a policy which the caller may not read has no detail.
+/// Returns the alerts as JSON. An alert that names a policy which the caller may not read has no
+/// detail.
 async fn readable_alerts(
     admin: &Admin,
     actor: &Actor,
@@ -377,7 +378,7 @@ fn library_usage_json(last: Option<Option<String>>) -> Value {
     }
 }
 
-/// The users that may write the registry: `restricted` if only the user of the servers may.
+/// Returns the users that may write the registry: `restricted` if only the user of the servers may.
 fn access_json(access: Option<&RegistryAccess>) -> Value {
     let user = access.and_then(RegistryAccess::user);
     let writers = access.and_then(RegistryAccess::writers);

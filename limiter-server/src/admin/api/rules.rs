@@ -89,7 +89,7 @@ pub(super) async fn save(
     Ok(response)
 }
 
-/// The revisions, the newest first.
+/// Returns the revisions, the newest first.
 pub(super) async fn history(
     State(admin): State<Admin>,
     caller: AdminCaller,
@@ -103,7 +103,7 @@ pub(super) async fn history(
     Ok(Json(json!({ "revisions": revisions, "next": page.next })))
 }
 
-/// A revision.
+/// Returns a revision.
 pub(super) async fn revision(
     State(admin): State<Admin>,
     caller: AdminCaller,
@@ -118,8 +118,8 @@ pub(super) async fn revision(
     Ok(Json(revision_json(&found)))
 }
 
-/// The differences of a text from the newest rules, and the descriptors whose limit changes. Saves
-/// nothing.
+/// Returns the differences of a text from the newest rules, and the descriptors whose limit
+/// changes. Saves nothing.
 pub(super) async fn preview(
     State(admin): State<Admin>,
     caller: AdminCaller,

@@ -65,7 +65,7 @@ fn started(request: &HeaderMap, session: &StartedSession) -> Response {
     response
 }
 
-/// The caller with its roles.
+/// Returns the caller with its roles.
 pub(super) async fn read(caller: AdminCaller) -> Json<Value> {
     let roles: Vec<Value> = caller
         .0

@@ -21,7 +21,7 @@ pub(super) fn is_visible(actor: &Actor, namespace: &str, subscriber: &Subscriber
     }
 }
 
-/// The subscribers; none without Redis.
+/// Returns the subscribers; none without Redis.
 pub(super) async fn of(admin: &Admin, namespace: &str) -> Result<Vec<Subscriber>, AdminProblem> {
     let Some(redis) = admin.publisher(namespace).and_then(|of| of.redis()) else {
         return Ok(Vec::new());
@@ -43,7 +43,7 @@ pub(super) fn json(subscriber: &Subscriber) -> Value {
     })
 }
 
-/// The subscribers that the caller may read: those of its apps.
+/// Returns the subscribers that the caller may read: those of its apps.
 pub(super) async fn list(
     State(admin): State<Admin>,
     caller: AdminCaller,

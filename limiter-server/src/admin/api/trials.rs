@@ -51,13 +51,13 @@ pub(super) struct DecisionBody {
     reason: Option<String>,
 }
 
-/// The trial in the text of a policy.
+/// Returns the trial in the text of a policy.
 fn trial_in(name: &str, text: &str) -> Option<toml::Value> {
     let table = text.parse::<Table>().ok()?;
     table.get("policy")?.get(name)?.get("trial").cloned()
 }
 
-/// The time since which a trial has its values. `revisions` are the newest first.
+/// Returns the time since which a trial has its values. `revisions` are the newest first.
 fn start_of(document: &StoredDocument, revisions: &[StoredRevision]) -> i64 {
     let trial = trial_in(&document.name, &document.body);
     let has_it = |of: &&StoredRevision| trial_in(&document.name, &of.body) == trial;
@@ -65,7 +65,7 @@ fn start_of(document: &StoredDocument, revisions: &[StoredRevision]) -> i64 {
     oldest.map_or(document.updated_at, |of| of.created_at)
 }
 
-/// The sums of a policy and of its trial, over the same time.
+/// Returns the sums of a policy and of its trial, over the same time.
 async fn totals(
     admin: &Admin,
     of: (&str, &str),
@@ -77,7 +77,7 @@ async fn totals(
     Ok((sum(UsageKind::Policy).await?, sum(UsageKind::Trial).await?))
 }
 
-/// The trial of a policy, with the decisions of both since its start.
+/// Returns the trial of a policy, with the decisions of both since its start.
 pub(super) async fn read(
     State(admin): State<Admin>,
     caller: AdminCaller,

@@ -46,7 +46,7 @@ enum SpanName {
 }
 
 impl RangeQuery {
-    /// The start and the end; without them, the last `length` until now.
+    /// Returns the start and the end; without them, the last `length` until now.
     fn range(&self, length: i64) -> Result<(i64, i64), AdminProblem> {
         let to = self.to.unwrap_or_else(now_micros);
         let from = self.from.unwrap_or_else(|| to.saturating_sub(length));
@@ -57,7 +57,7 @@ impl RangeQuery {
     }
 }
 
-/// The shortest span whose counts the database keeps since a time.
+/// Returns the shortest span whose counts the database keeps since a time.
 pub(super) fn kept_span(admin: &Admin, from: i64) -> UsageSpan {
     let oldest = now_micros().saturating_sub(micros(admin.retention().usage_minutes));
     match UsageSpan::Minute.start(from) >= oldest {
@@ -66,7 +66,7 @@ pub(super) fn kept_span(admin: &Admin, from: i64) -> UsageSpan {
     }
 }
 
-/// The counts under the name of a field and its value.
+/// Returns the counts under the name of a field and its value.
 fn totals_json(field: &str, value: impl Into<Value>, totals: UsageTotals) -> Value {
     json!({
         field: value.into(),
@@ -77,9 +77,9 @@ fn totals_json(field: &str, value: impl Into<Value>, totals: UsageTotals) -> Val
     })
 }
 
-/// The decisions of a policy, by default of the last 24 hours by minute. `apps` has the sums of
-/// library processes, which the points include. `without_store` and `invalid` are the sums of the
-/// decisions of gateways that the store did not make, and of their invalid requests.
+/// Returns the decisions of a policy, by default of the last 24 hours by minute. `apps` has the
+/// sums of library processes, which the points include. `without_store` and `invalid` are the sums
+/// of the decisions of gateways that the store did not make, and of their invalid requests.
 pub(super) async fn of_policy(
     State(admin): State<Admin>,
     caller: AdminCaller,
@@ -139,7 +139,8 @@ pub(super) async fn of_policy(
     Ok(content_tag::answer(&headers, &content, found))
 }
 
-/// The decisions of all policies that the caller may read, by default of the last five minutes.
+/// Returns the decisions of all policies that the caller may read, by default of the last five
+/// minutes.
 pub(super) async fn by_policy(
     State(admin): State<Admin>,
     caller: AdminCaller,
@@ -187,7 +188,7 @@ pub(super) async fn by_policy(
     ))
 }
 
-/// The names of the policies that the caller may read.
+/// Returns the names of the policies that the caller may read.
 async fn readable_policies(
     admin: &Admin,
     caller: &AdminCaller,

@@ -12,7 +12,7 @@ pub const COOKIE: &str = "__Host-limiter";
 /// accept no cookie with the prefix `__Host-`. Requests to another `Host` cannot use it.
 pub const LOOPBACK_COOKIE: &str = "limiter";
 
-/// The value of the header `Set-Cookie`.
+/// Returns the value of the header `Set-Cookie`.
 pub(super) fn set_cookie(request: &HeaderMap, value: &str, lifetime: Duration) -> String {
     let seconds = lifetime.as_secs();
     match is_for_loopback(request) {
@@ -27,7 +27,7 @@ fn is_for_loopback(request: &HeaderMap) -> bool {
     host.is_some_and(host_name::is_loopback)
 }
 
-/// The secret of the session of a request.
+/// Returns the secret of the session of a request.
 pub(super) fn session_of(headers: &HeaderMap) -> Option<String> {
     let expected = match is_for_loopback(headers) {
         true => LOOPBACK_COOKIE,

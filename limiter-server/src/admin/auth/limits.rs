@@ -105,7 +105,8 @@ impl SigninLimits {
     }
 }
 
-/// A name at an address. Names are hashed, because a password may be typed into their field.
+/// Returns a name at an address. Names are hashed, because a password may be typed into their
+/// field.
 fn pair(name: &str, address: &Key<'static>) -> Key<'static> {
     Key::global().key(address).text(":").part(secret::hash(name))
 }

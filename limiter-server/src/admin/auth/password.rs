@@ -63,7 +63,7 @@ impl Passwords {
         })
     }
 
-    /// The hash of a new password.
+    /// Returns the hash of a new password.
     ///
     /// # Errors
     ///

@@ -14,7 +14,7 @@ use crate::store::{
 /// The largest number of attempts of a change. An attempt is repeated after a concurrent change.
 const MAX_ATTEMPTS: usize = 8;
 
-/// The suspensions and blocks of a namespace as saved, and their revision.
+/// Returns the suspensions and blocks of a namespace as saved, and their revision.
 ///
 /// # Errors
 ///
@@ -77,8 +77,8 @@ fn require_room(documents: &[StoredDocument], body: &str) -> Result<(), EditErro
     })
 }
 
-/// The request that saves changed suspensions and blocks. A text that cannot be read again would
-/// prevent all further changes and the publication of the namespace, so it is not saved.
+/// Returns the request that saves changed suspensions and blocks. A text that cannot be read again
+/// would prevent all further changes and the publication of the namespace, so it is not saved.
 pub(super) fn changed_overlays(
     namespace: &str,
     current: Option<&StoredDocument>,

@@ -257,7 +257,8 @@ fn require_without_nul(field: &str, text: Option<&str>) -> Result<(), EditError>
     }
 }
 
-/// A policy of a repository is changed there. Quotas of keys can be changed everywhere.
+/// Rejects a change of a policy that a repository defines. Quotas of keys can be changed
+/// everywhere.
 fn require_owner(
     current: &StoredDocument,
     edit: &PolicyEdit,

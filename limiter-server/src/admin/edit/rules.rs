@@ -36,7 +36,7 @@ pub async fn save_rules(
     Ok(save_one(store, (&request, &author), (&documents, &changes)).await?)
 }
 
-/// The request that saves rules, if the caller may.
+/// Returns the request that saves rules, if the caller may.
 pub(super) fn check_rules(
     actor: &Actor,
     namespace: &str,

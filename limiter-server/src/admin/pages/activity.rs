@@ -115,7 +115,7 @@ impl KeyActivityView {
         self.denied > 0
     }
 
-    /// The number of denials. A count with an error is a range.
+    /// Returns the number of denials. A count with an error is a range.
     pub(super) fn denied_text(&self) -> String {
         match self.error {
             0 => grouped(self.denied),
@@ -126,7 +126,7 @@ impl KeyActivityView {
         }
     }
 
-    /// The number of denials with a noun: `1 denied call`, `90 to 100 denied calls`.
+    /// Returns the number of denials with a noun: `1 denied call`, `90 to 100 denied calls`.
     pub(super) fn denied_calls(&self) -> String {
         match (self.denied, self.error) {
             (1, 0) => "1 denied call".to_owned(),
@@ -134,7 +134,7 @@ impl KeyActivityView {
         }
     }
 
-    /// The class of the usage: red without anything left.
+    /// Returns the class of the usage: red without anything left.
     pub(super) fn class(&self) -> &'static str {
         match self.used_percent {
             Some(100..) => "bad",
@@ -143,7 +143,7 @@ impl KeyActivityView {
         }
     }
 
-    /// The word of the usage.
+    /// Returns the word of the usage.
     pub(super) fn used_word(&self) -> &'static str {
         match self.used_percent {
             Some(100..) => "Full",
@@ -156,8 +156,8 @@ impl KeyActivityView {
         self.app.is_none()
     }
 
-    /// The circumstances of the last denial, as far as they are recorded: rule, revision of the
-    /// registry, origin. Pages show the revision of the policy elsewhere.
+    /// Returns the circumstances of the last denial, as far as they are recorded: rule, revision of
+    /// the registry, origin. Pages show the revision of the policy elsewhere.
     pub(super) fn circumstances(&self) -> String {
         let rule = self.rule.as_ref().map(|rule| format!(", by rule {rule}"));
         let revision = self
@@ -171,7 +171,7 @@ impl KeyActivityView {
         parts.into_iter().flatten().collect()
     }
 
-    /// The place of the decision: a node, or library processes.
+    /// Returns the place of the decision: a node, or library processes.
     pub(super) fn place(&self) -> String {
         match &self.node {
             Some(node) => format!("at node {node}"),
@@ -179,7 +179,7 @@ impl KeyActivityView {
         }
     }
 
-    /// The component that decided the calls.
+    /// Returns the component that decided the calls.
     pub(super) fn source(&self) -> String {
         match self.app.as_deref() {
             None => "gateway".to_owned(),
@@ -239,7 +239,7 @@ pub(super) async fn samples(
     caller.api.get(&format!("{path}?{query}")).await
 }
 
-/// The key of a fingerprint, if it is among the denied keys of a policy at a time.
+/// Returns the key of a fingerprint, if it is among the denied keys of a policy at a time.
 pub(super) async fn key_of_fingerprint(
     caller: &PageCaller,
     environment: &str,
@@ -255,7 +255,7 @@ pub(super) async fn key_of_fingerprint(
 }
 
 impl KeyTables {
-    /// The keys of a policy, or of all.
+    /// Returns the keys of a policy, or of all.
     pub(super) async fn recent(
         caller: &PageCaller,
         environment: &str,

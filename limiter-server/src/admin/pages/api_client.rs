@@ -40,7 +40,7 @@ pub(super) struct ApiReply {
 }
 
 impl ApiReply {
-    /// The body.
+    /// Returns the body.
     pub(super) fn read<T: DeserializeOwned>(self) -> Result<T, PageFailure> {
         serde_json::from_value(self.body).map_err(|error| {
             tracing::error!(%error, "a page cannot read an answer of the API");

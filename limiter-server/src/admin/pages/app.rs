@@ -116,7 +116,7 @@ impl AppHead {
 }
 
 impl PolicyRow {
-    /// A policy with the active suspensions of its environment.
+    /// Creates a policy with the active suspensions of its environment.
     pub(super) fn new(environment: &str, policy: PolicyView, suspensions: &[SuspensionView]) -> Self {
         Self {
             mode: PolicyMode::of(&policy, suspensions),

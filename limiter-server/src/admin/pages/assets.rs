@@ -110,7 +110,7 @@ impl AssetLinks {
     }
 }
 
-/// The paths of the files.
+/// Returns the paths of the files.
 pub(super) fn links() -> &'static AssetLinks {
     &LINKS
 }
@@ -142,7 +142,7 @@ mod tests {
 
     const STYLE: &str = include_str!("assets/style.css");
 
-    /// The properties of the first block after a text.
+    /// Returns the properties of the first block after a text.
     fn block(start: &str) -> &str {
         let (_, rest) = STYLE.split_once(start).unwrap();
         rest.split('}').next().unwrap()

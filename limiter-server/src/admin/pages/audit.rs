@@ -37,7 +37,7 @@ pub(super) struct ChangeRow {
 }
 
 impl AuditView {
-    /// The action in words: `policy.update` is `changed the policy`.
+    /// Returns the action in words: `policy.update` is `changed the policy`.
     pub(super) fn words(&self) -> String {
         match self.action.as_str() {
             "policy.create" => "created the policy",
@@ -75,7 +75,7 @@ impl AuditView {
         .to_owned()
     }
 
-    /// The details; bounds as `max_capacity 100, max_rate 50/s`.
+    /// Returns the details; bounds as `max_capacity 100, max_rate 50/s`.
     pub(super) fn details(&self) -> String {
         let detail = self.detail.as_deref().unwrap_or_default();
         let fields = serde_json::from_str::<serde_json::Map<String, Value>>(detail);
@@ -90,7 +90,7 @@ impl AuditView {
         fields.collect::<Vec<_>>().join(", ")
     }
 
-    /// The revision that the change saved.
+    /// Returns the revision that the change saved.
     fn revision(&self) -> Option<i64> {
         let (kind, _) = self.action.split_once('.')?;
         let detail = self.detail.as_deref()?.strip_prefix("revision ")?;
@@ -98,7 +98,7 @@ impl AuditView {
         matches!(kind, "policy" | "rules").then_some(number)
     }
 
-    /// The page that compares and restores the revision of the change.
+    /// Returns the page that compares and restores the revision of the change.
     fn revision_href(&self, environment: &str) -> Option<String> {
         let number = self.revision()?.to_string();
         Some(match self.action.starts_with("rules.") {
@@ -107,7 +107,7 @@ impl AuditView {
         })
     }
 
-    /// The page of the changed object.
+    /// Returns the page of the changed object.
     fn href(&self, environment: &str) -> Option<String> {
         let (kind, _) = self.action.split_once('.')?;
         match kind {

@@ -21,7 +21,7 @@ pub(super) struct PageCaller {
     pub(super) pages: Pages,
 }
 
-/// The address of the client.
+/// Returns the address of the client.
 pub(super) fn peer_of(parts: &Parts) -> SocketAddr {
     let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>();
     peer.map_or(SocketAddr::from(([0, 0, 0, 0], 0)), |info| info.0)
@@ -92,7 +92,7 @@ impl<T: DeserializeOwned> FromRequest<Pages> for PageForm<T> {
     }
 }
 
-/// A text of a form; `None` if it is empty.
+/// Returns a text of a form; `None` if it is empty.
 pub(super) fn optional(text: Option<String>) -> Option<String> {
     text.map(|text| text.trim().to_owned())
         .filter(|text| !text.is_empty())

@@ -15,7 +15,7 @@ pub(super) struct StoreFact {
 }
 
 impl StoreFact {
-    /// The statements about the counted calls.
+    /// Returns the statements about the counted calls.
     pub(super) fn of(usage: &PointListView, counts: CountsView) -> Vec<Self> {
         let mut facts = Vec::new();
         let mut add = |is_outage, text| facts.push(Self { is_outage, text });
@@ -63,7 +63,7 @@ impl StoreFact {
     }
 }
 
-/// The part of the failed calls that was invalid, in words.
+/// Returns the part of the failed calls that was invalid, in words.
 pub(super) fn invalid_text(invalid: i64) -> String {
     match invalid {
         ..=0 => String::new(),

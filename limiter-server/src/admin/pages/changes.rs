@@ -54,7 +54,7 @@ struct ChangesTemplate {
 }
 
 impl ChangesQuery {
-    /// The filters as a query.
+    /// Returns the filters as a query.
     fn filters(&self) -> String {
         let mut query = String::new();
         for (name, value) in [("object", &self.object), ("actor", &self.actor)] {
@@ -110,8 +110,8 @@ pub(super) async fn show(
     }))
 }
 
-/// The selected entries as lines of JSON, the newest first. An error after the first part ends the
-/// response before its end, so a client does not take the file for a complete one.
+/// Returns the selected entries as lines of JSON, the newest first. An error after the first part
+/// ends the response before its end, so a client does not take the file for a complete one.
 pub(super) async fn export(
     caller: PageCaller,
     Path(environment): Path<String>,

@@ -79,7 +79,7 @@ struct ConnectTemplate {
     snippets: Vec<Snippet>,
 }
 
-/// The connection of an app, and its policies.
+/// Returns the connection of an app, and its policies.
 async fn read(
     caller: &PageCaller,
     environment: &str,
@@ -101,7 +101,7 @@ async fn read(
     Ok((view, policies))
 }
 
-/// The texts that connect an app with a new token.
+/// Returns the texts that connect an app with a new token.
 pub(super) async fn snippets_with_token(
     caller: &PageCaller,
     environment: &str,

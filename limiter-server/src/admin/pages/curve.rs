@@ -33,7 +33,7 @@ pub(super) struct CurveDrawing {
 }
 
 impl CurvesView {
-    /// The drawing; `None` if the curve of the new policy is not known.
+    /// Returns the drawing; `None` if the curve of the new policy is not known.
     pub(super) fn drawing(&self) -> Option<CurveDrawing> {
         let end = self.after.last()?.seconds.max(f64::MIN_POSITIVE);
         let both = self.before.iter().chain(&self.after);

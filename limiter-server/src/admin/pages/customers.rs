@@ -59,14 +59,14 @@ struct DeclaredKeyForm {
 }
 
 impl CustomerQuery {
-    /// The name and the value of a part.
+    /// Returns the name and the value of a part.
     fn part(&self) -> Option<(String, String)> {
         let part = self.key.trim().split_once('=').filter(|_| self.whole.is_none());
         let (name, value) = part.map(|(name, value)| (name.trim(), value.trim()))?;
         (!name.is_empty() && !value.is_empty()).then(|| (name.to_owned(), value.to_owned()))
     }
 
-    /// The text of the form of a declared key: all parts, or one of them.
+    /// Returns the text of the form of a declared key: all parts, or one of them.
     fn of_parts(&self) -> Result<Option<String>, String> {
         let parts = self.parts.parts();
         let filled: Vec<(&str, &&str)> = self
@@ -167,7 +167,7 @@ impl KeyStateView {
         self.limit.saturating_sub(self.remaining)
     }
 
-    /// The time until nothing is used, in words.
+    /// Returns the time until nothing is used, in words.
     fn reset_text(&self) -> String {
         match self.reset_after_ms.div_ceil(1_000) {
             _ if self.denied_by.is_some() => "not known".to_owned(),
@@ -178,7 +178,7 @@ impl KeyStateView {
         }
     }
 
-    /// The class of the state: red without anything left.
+    /// Returns the class of the state: red without anything left.
     fn class(&self) -> &'static str {
         match (self.remaining, self.used()) {
             (0, _) => "bad",
@@ -304,7 +304,7 @@ pub(super) async fn show(
     Ok(render(&page))
 }
 
-/// The state of the key, or of keys with the part if a policy declares it.
+/// Returns the state of the key, or of keys with the part if a policy declares it.
 async fn look_up(
     caller: &PageCaller,
     environment: &str,
@@ -326,8 +326,8 @@ async fn look_up(
     Ok((caller.api.get(&asked).await?, None))
 }
 
-/// The denials of a key, or of keys with a part, in the last hour, as far as the keys are among the
-/// most denied ones.
+/// Returns the denials of a key, or of keys with a part, in the last hour, as far as the keys are
+/// among the most denied ones.
 async fn denials(
     caller: &PageCaller,
     environment: &str,
@@ -350,7 +350,7 @@ async fn denials(
     Ok(keys.map(|of| KeyActivityRow::new(environment, of)).collect())
 }
 
-/// The forms of the keys that policies declare.
+/// Returns the forms of the keys that policies declare.
 async fn declared(caller: &PageCaller, environment: &str) -> Result<Vec<DeclaredKeyForm>, PageFailure> {
     let policies = all_policies(caller, environment).await?;
     let declared = policies.into_iter().map(|of| of.key_parts);

@@ -7,7 +7,7 @@ pub(super) struct DiffLine {
     pub(super) text: String,
 }
 
-/// The lines of a difference.
+/// Returns the lines of a difference.
 pub(super) fn diff_lines(diff: &str) -> Vec<DiffLine> {
     let lines = diff.lines().map(|line| DiffLine {
         class: match line.as_bytes().first() {

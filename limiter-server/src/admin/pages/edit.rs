@@ -99,18 +99,19 @@ struct EditTemplate {
 }
 
 impl EditForm {
-    /// The treatment of the usage of keys.
+    /// Returns the treatment of the usage of keys.
     pub(super) fn inheritance(&self) -> &str {
         self.inheritance.as_deref().unwrap_or("as_is")
     }
 
-    /// The entered key; the page shows its state after the change. Empty without one.
+    /// Returns the entered key; the page shows its state after the change. Empty without one.
     fn entered_key(&self) -> Result<String, PageFailure> {
         let key = self.key_fields.text().map_err(PageFailure::unprocessable)?;
         Ok(key.or_else(|| self.key.clone()).unwrap_or_default())
     }
 
-    /// The text of the policy: that of the field, or that of the form in place of the saved text.
+    /// Returns the text of the policy: that of the field, or that of the form in place of the saved
+    /// text.
     fn policy_text(&self, name: &str, saved: &str) -> Result<String, String> {
         match &self.text {
             Some(text) => Ok(text.clone()),
@@ -120,12 +121,12 @@ impl EditForm {
 }
 
 impl EditTemplate {
-    /// The name as a segment of a path.
+    /// Returns the name as a segment of a path.
     fn name_path(&self) -> String {
         links::encode(&self.name)
     }
 
-    /// The treatment of usage as a heading.
+    /// Returns the treatment of usage as a heading.
     #[expect(clippy::unused_self, reason = "templates call methods")]
     fn treatment(&self, inheritance: &str) -> &'static str {
         match inheritance {
@@ -135,7 +136,7 @@ impl EditTemplate {
         }
     }
 
-    /// The reactions to a failure of the store: name in a text, name for users.
+    /// Returns the reactions to a failure of the store: name in a text, name for users.
     fn failure_modes(&self) -> [(&'static str, &'static str); 5] {
         [
             ("", "default"),
@@ -171,7 +172,7 @@ impl<'a> Editor<'a> {
         })
     }
 
-    /// The names of the parts of keys in the saved policy.
+    /// Returns the names of the parts of keys in the saved policy.
     fn declared_parts(&self) -> Vec<String> {
         PolicyFields::of(&self.name, self.base()).key_part_names()
     }
@@ -216,7 +217,7 @@ impl<'a> Editor<'a> {
         })
     }
 
-    /// The page with the content of a form.
+    /// Returns the page with the content of a form.
     async fn page_of(&self, form: EditForm) -> Result<EditTemplate, PageFailure> {
         let (key, inheritance) = (form.entered_key()?, form.inheritance().to_owned());
         let mut page = self.page(form.fields, form.text).await?;
@@ -291,7 +292,7 @@ pub(super) async fn edit(
     Ok(render(&editor.page(fields, text).await?))
 }
 
-/// The preview of a new policy. Its name is a field, or that in the text.
+/// Returns the preview of a new policy. Its name is a field, or that in the text.
 pub(super) async fn preview_new(
     caller: PageCaller,
     Path(environment): Path<String>,

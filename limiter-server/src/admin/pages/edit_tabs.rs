@@ -16,7 +16,7 @@ pub(super) enum EditTab {
     Toml,
 }
 
-/// The fields of the policy in a text, which has one policy of this name.
+/// Returns the fields of the policy in a text, which has one policy of this name.
 ///
 /// # Errors
 ///
@@ -30,7 +30,7 @@ pub(super) fn fields_of_text(name: &str, text: &str) -> Result<PolicyFields, Str
     }
 }
 
-/// The text of the form, on the basis of a text whose policy may have another name.
+/// Returns the text of the form, on the basis of a text whose policy may have another name.
 ///
 /// # Errors
 ///
@@ -39,8 +39,8 @@ pub(super) fn text_of_fields(fields: &PolicyFields, name: &str, base: &str) -> R
     fields.text(name, &renamed(base, name).unwrap_or_else(|| base.to_owned()))
 }
 
-/// The text with another name of its policy; `None` if the name is the same, or the text does not
-/// have one policy.
+/// Returns the text with another name of its policy; `None` if the name is the same, or the text
+/// does not have one policy.
 fn renamed(text: &str, name: &str) -> Option<String> {
     let old = only_name(text).filter(|old| old != name)?;
     let mut document = text.parse::<Table>().ok()?;

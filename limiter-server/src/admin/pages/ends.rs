@@ -40,7 +40,7 @@ impl OfferedEnd {
     }
 }
 
-/// The ends of days that a form offers. The end of Friday is chosen.
+/// Returns the ends of days that a form offers. The end of Friday is chosen.
 pub(super) fn offered_days(now: PageTime) -> Vec<OfferedEnd> {
     let now = Timestamp::from_microsecond(now.0).unwrap_or_default();
     let today = now.to_zoned(TimeZone::UTC).date();
@@ -62,8 +62,8 @@ pub(super) fn offered_days(now: PageTime) -> Vec<OfferedEnd> {
     offered.collect()
 }
 
-/// The ends after a duration; the one after `chosen` hours is chosen. They are whole minutes, so
-/// that a page does not change each second.
+/// Returns the ends after a duration; the one after `chosen` hours is chosen. They are whole
+/// minutes, so that a page does not change each second.
 pub(super) fn offered_durations(now: PageTime, chosen: i64) -> Vec<OfferedEnd> {
     let next_minute = now.0.div_euclid(MINUTE).saturating_add(1).saturating_mul(MINUTE);
     let now = Timestamp::from_microsecond(next_minute).unwrap_or_default();
@@ -74,7 +74,7 @@ pub(super) fn offered_durations(now: PageTime, chosen: i64) -> Vec<OfferedEnd> {
     offered.collect()
 }
 
-/// The ends of a block: after a duration, or none.
+/// Returns the ends of a block: after a duration, or none.
 pub(super) fn offered_block_ends(now: PageTime) -> Vec<OfferedEnd> {
     let mut ends = offered_durations(now, 1);
     ends.push(OfferedEnd::none());

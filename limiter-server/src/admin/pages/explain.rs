@@ -110,7 +110,8 @@ struct ExplainTemplate {
 }
 
 impl ExplainQuery {
-    /// The time of the query; `None` for a text that is no time, and outside of the calendar.
+    /// Returns the time of the query; `None` for a text that is no time, and outside of the
+    /// calendar.
     fn at(&self, now: i64) -> Option<i64> {
         if let Some(at) = self.at {
             return Some(at).filter(|at| PageTime(*at).is_in_calendar());
@@ -122,7 +123,7 @@ impl ExplainQuery {
     }
 }
 
-/// The quota of a key in a text, in words.
+/// Returns the quota of a key in a text, in words.
 fn quota_of(text: &PolicyText, key: &str) -> Option<String> {
     // A quota of a text with a colon applies to the part, too.
     let keys = [key_of(key.split(" / ")), Key::from(key).into_owned()];
@@ -202,7 +203,7 @@ async fn explain(
     })
 }
 
-/// The recorded denials of a minute.
+/// Returns the recorded denials of a minute.
 async fn denials(
     caller: &PageCaller,
     environment: &str,
@@ -227,7 +228,7 @@ async fn denials(
     })
 }
 
-/// The author and the reason of an overlay.
+/// Returns the author and the reason of an overlay.
 fn stated(by: Option<&str>, reason: Option<&str>) -> String {
     let by = by.unwrap_or("not known");
     match reason {
@@ -236,7 +237,7 @@ fn stated(by: Option<&str>, reason: Option<&str>) -> String {
     }
 }
 
-/// The programs in which an overlay applied, unless these are all.
+/// Returns the programs in which an overlay applied, unless these are all.
 fn place(reach: OverlayReach) -> String {
     match reach {
         OverlayReach::Everywhere => String::new(),
@@ -244,7 +245,8 @@ fn place(reach: OverlayReach) -> String {
     }
 }
 
-/// The suspensions and blocks that were active at a time and concern the policy and the key.
+/// Returns the suspensions and blocks that were active at a time and concern the policy and the
+/// key.
 async fn overlays(
     caller: &PageCaller,
     environment: &str,
@@ -290,7 +292,7 @@ async fn overlays(
     Ok(texts)
 }
 
-/// The number of blocks, of which those of an entered key are shown.
+/// Returns the number of blocks, of which those of an entered key are shown.
 fn active_blocks(count: usize) -> String {
     match count {
         1 => "1 block was active: enter a key to see whether it applied".to_owned(),

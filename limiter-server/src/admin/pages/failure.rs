@@ -57,7 +57,7 @@ impl PageFailure {
         Self::new(StatusCode::BAD_REQUEST, detail)
     }
 
-    /// A form or a field with values that cannot be used.
+    /// Returns a form or a field with values that cannot be used.
     pub(super) fn unprocessable(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail)
     }
@@ -78,7 +78,7 @@ impl PageFailure {
         )
     }
 
-    /// The answer to a change while the database does not answer.
+    /// Returns the answer to a change while the database does not answer.
     pub(super) fn read_only() -> Self {
         let detail =
             "Nothing was changed: the database does not answer, so the pages are read-only until it does.";
@@ -88,7 +88,7 @@ impl PageFailure {
         }
     }
 
-    /// The answer to a reader without a recent session while the database does not answer.
+    /// Returns the answer to a reader without a recent session while the database does not answer.
     pub(super) fn no_recent_session() -> Self {
         let detail = "The database does not answer. Users who were signed in during the last 15 minutes can \
                       read the policies in force.";
@@ -106,7 +106,7 @@ impl PageFailure {
         }
     }
 
-    /// The failure of a call of the API.
+    /// Returns the failure of a call of the API.
     pub(super) fn from_problem(status: StatusCode, headers: &HeaderMap, problem: &Value) -> Self {
         let detail = problem.get("detail").and_then(Value::as_str);
         let detail = detail.unwrap_or("the request failed").to_owned();

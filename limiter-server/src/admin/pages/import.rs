@@ -101,7 +101,7 @@ impl ImportPlan {
         secret::hash(&Value::Array(read).to_string())
     }
 
-    /// The change of the rules.
+    /// Returns the change of the rules.
     pub(super) fn rules_diff(&self) -> String {
         unified_diff(&self.rules.toml, &self.new_rules)
     }
@@ -130,7 +130,7 @@ impl ImportPlan {
     }
 }
 
-/// The condition of a save: the revision that was read.
+/// Returns the condition of a save: the revision that was read.
 pub(super) fn condition(revision: i64) -> (HeaderName, String) {
     match revision {
         0 => (header::IF_NONE_MATCH, "*".to_owned()),

@@ -22,13 +22,13 @@ pub(super) struct KeyInput {
 }
 
 impl KeyFields {
-    /// The parts in order; empty if the form has no field for a part.
+    /// Returns the parts in order; empty if the form has no field for a part.
     pub(super) fn parts(&self) -> Vec<&str> {
         let parts = (0..).map_while(|number| self.0.get(&format!("part_{number}")));
         parts.map(|part| part.trim()).collect()
     }
 
-    /// The parts as one text; `None` if the form has no field for a part.
+    /// Returns the parts as one text; `None` if the form has no field for a part.
     ///
     /// # Errors
     ///
@@ -49,7 +49,7 @@ impl KeyFields {
     }
 }
 
-/// The fields of a key with these declared parts.
+/// Returns the fields of a key with these declared parts.
 pub(super) fn fields_of(declared: &[String], key: &str) -> Vec<KeyInput> {
     let mut parts = key.split(SEPARATOR);
     let fields = declared.iter().enumerate().map(|(number, label)| KeyInput {

@@ -100,7 +100,7 @@ impl Health {
 }
 
 impl NamespaceView {
-    /// The name that the top bar shows.
+    /// Returns the name that the top bar shows.
     pub(super) fn shown_name(&self) -> &str {
         self.label
             .as_deref()
@@ -113,7 +113,7 @@ impl NamespaceView {
         self.colour.as_deref().unwrap_or("grey") == colour
     }
 
-    /// The class of the colour.
+    /// Returns the class of the colour.
     pub(super) fn colour_class(&self) -> &'static str {
         match self.colour.as_deref() {
             Some("red") => "env-red",
@@ -126,7 +126,7 @@ impl NamespaceView {
 }
 
 impl Layout {
-    /// A page of an environment. Fails for environments that the user may not read.
+    /// Returns a page of an environment. Fails for environments that the user may not read.
     pub(super) async fn of_environment(
         caller: &PageCaller,
         environment: &str,
@@ -159,7 +159,7 @@ impl Layout {
         Ok(layout)
     }
 
-    /// A page of the server.
+    /// Returns a page of the server.
     pub(super) async fn of_server(
         caller: &PageCaller,
         title: impl Into<String>,
@@ -192,34 +192,34 @@ impl Layout {
         self
     }
 
-    /// The path of the search.
+    /// Returns the path of the search.
     pub(super) fn search_href(&self) -> String {
         links::page(self.environment_name(), &["search"])
     }
 
-    /// The name of the environment as a segment of a path.
+    /// Returns the name of the environment as a segment of a path.
     pub(super) fn environment_path(&self) -> String {
         links::encode(self.environment_name())
     }
 
-    /// The path that extends a suspension shortly before its end, if the user may.
+    /// Returns the path that extends a suspension shortly before its end, if the user may.
     pub(super) fn extension_href(&self, of: &SuspensionView) -> Option<String> {
         let suspended = links::page(self.environment_name(), &["suspended", &of.id, "extend"]);
         (of.may_change && of.ends_soon()).then_some(suspended)
     }
 
-    /// The path of a page of the environment.
+    /// Returns the path of a page of the environment.
     pub(super) fn page_href(&self, page: &str) -> String {
         links::page(self.environment_name(), &[page])
     }
 
-    /// The name of the environment; empty on pages of the server.
+    /// Returns the name of the environment; empty on pages of the server.
     pub(super) fn environment_name(&self) -> &str {
         self.environment.as_ref().map_or("", |of| of.name.as_str())
     }
 }
 
-/// The sentence of a code. Other texts of a query are not shown.
+/// Returns the sentence of a code. Other texts of a query are not shown.
 fn notice(code: &str) -> Option<&'static str> {
     Some(match code {
         "saved" => "Saved.",
@@ -244,7 +244,7 @@ fn notice(code: &str) -> Option<&'static str> {
 }
 
 impl PageCaller {
-    /// The environments that the user may read.
+    /// Returns the environments that the user may read.
     pub(super) async fn namespaces(&self) -> Result<Vec<NamespaceView>, PageFailure> {
         let list: NamespaceListView = self.api.get("/namespaces").await?;
         Ok(list.namespaces)

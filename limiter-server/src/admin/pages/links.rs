@@ -10,29 +10,29 @@ const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'~')
     .remove(b'*');
 
-/// A text as one segment of a path, or one value of a query.
+/// Returns a text as one segment of a path, or one value of a query.
 pub(super) fn encode(text: &str) -> String {
     utf8_percent_encode(text, SEGMENT).to_string()
 }
 
-/// A path of encoded segments.
+/// Returns a path of encoded segments.
 pub(super) fn path(segments: &[&str]) -> String {
     segments
         .iter()
         .fold(String::new(), |path, segment| path + "/" + &encode(segment))
 }
 
-/// The path of an object of an environment in the API.
+/// Returns the path of an object of an environment in the API.
 pub(super) fn api(environment: &str, segments: &[&str]) -> String {
     path(&["namespaces", environment]) + &path(segments)
 }
 
-/// The path of a page of an environment.
+/// Returns the path of a page of an environment.
 pub(super) fn page(environment: &str, segments: &[&str]) -> String {
     path(&["e", environment]) + &path(segments)
 }
 
-/// The sign-in page that leads to a page afterwards.
+/// Returns the sign-in page that leads to a page afterwards.
 pub(super) fn sign_in_href(next: &str) -> String {
     match next {
         "/" => "/signin".to_owned(),
@@ -40,7 +40,7 @@ pub(super) fn sign_in_href(next: &str) -> String {
     }
 }
 
-/// The page to show after a sign-in: a path of this server, or the first page.
+/// Returns the page to show after a sign-in: a path of this server, or the first page.
 ///
 /// Browsers read `//host` and `/\host` as another host, and remove control characters.
 pub(super) fn safe_next(next: Option<&str>) -> &str {

@@ -90,7 +90,7 @@ pub(super) async fn answer(State(pages): State<Pages>, request: Request, next: N
     }
 }
 
-/// The page of an environment or of a policy.
+/// Returns the page of an environment or of a policy.
 async fn show(pages: &Pages, actor: &Actor, path: &str) -> Response {
     let segments: Vec<String> = path
         .split('/')

@@ -75,7 +75,7 @@ struct BlockListView {
     blocks: Vec<BlockView>,
 }
 
-/// A scope in words.
+/// Returns a scope in words.
 pub(super) fn scope_text(scope: &str) -> String {
     match scope.split_once(':') {
         Some(("policy", name)) => format!("policy {name}"),
@@ -84,7 +84,7 @@ pub(super) fn scope_text(scope: &str) -> String {
     }
 }
 
-/// The consequence of a suspension for calls.
+/// Returns the consequence of a suspension for calls.
 pub(super) fn consequence(enforcement: &str) -> &'static str {
     match enforcement {
         "off" => "All calls pass and use no permits.",
@@ -107,7 +107,7 @@ impl SuspensionView {
         self.until.0.saturating_sub(now_micros()) < ENDS_SOON
     }
 
-    /// The programs in which the suspension applies to a policy; `None` if it does not.
+    /// Returns the programs in which the suspension applies to a policy; `None` if it does not.
     pub(super) fn reach(&self, policy: &str, apps: Option<&[String]>) -> Option<OverlayReach> {
         match self.scope.split_once(':') {
             Some(("policy", name)) => (name == policy).then_some(OverlayReach::Everywhere),
@@ -116,7 +116,7 @@ impl SuspensionView {
         }
     }
 
-    /// The position among the suspensions of a policy; a lower one takes precedence.
+    /// Returns the position among the suspensions of a policy; a lower one takes precedence.
     pub(super) fn rank(&self) -> u8 {
         match self.scope.split_once(':') {
             Some(("policy", _)) => 0,
@@ -152,12 +152,13 @@ impl SuspensionView {
 }
 
 impl BlockView {
-    /// The programs in which the block applies to a policy of these apps; `None` if it does not.
+    /// Returns the programs in which the block applies to a policy of these apps; `None` if it does
+    /// not.
     pub(super) fn reach(&self, apps: Option<&[String]>) -> Option<OverlayReach> {
         reach(self.app.as_deref(), apps)
     }
 
-    /// The programs in which the block applies to a policy of these apps, in words.
+    /// Returns the programs in which the block applies to a policy of these apps, in words.
     pub(super) fn place(&self, apps: Option<&[String]>) -> String {
         match self.reach(apps) {
             Some(OverlayReach::ProgramsOf(app)) => format!("programs of app {app}"),
@@ -189,7 +190,8 @@ impl BlockView {
     }
 }
 
-/// The programs in which an overlay of an app, or of all, applies to a policy of these apps.
+/// Returns the programs in which an overlay of an app, or of all, applies to a policy of these
+/// apps.
 fn reach(app: Option<&str>, apps: Option<&[String]>) -> Option<OverlayReach> {
     match (app, apps) {
         (None, _) => Some(OverlayReach::Everywhere),
@@ -199,7 +201,7 @@ fn reach(app: Option<&str>, apps: Option<&[String]>) -> Option<OverlayReach> {
     }
 }
 
-/// The remaining time in words.
+/// Returns the remaining time in words.
 fn remaining(until: PageTime, now: i64) -> String {
     // The minute that is not over counts as a whole one.
     match until.0.saturating_sub(now).div_euclid(60_000_000) + 1 {
@@ -209,7 +211,7 @@ fn remaining(until: PageTime, now: i64) -> String {
     }
 }
 
-/// The apps in which the user may block keys; an empty name for all apps.
+/// Returns the apps in which the user may block keys; an empty name for all apps.
 pub(super) fn block_in<'a>(
     caller: &PageCaller,
     environment: &str,
@@ -227,7 +229,7 @@ pub(super) fn block_in<'a>(
     apps
 }
 
-/// The scopes of these policies that the user may suspend, with their names.
+/// Returns the scopes of these policies that the user may suspend, with their names.
 pub(super) fn scopes(
     caller: &PageCaller,
     environment: &str,
@@ -257,7 +259,7 @@ pub(super) fn scopes(
     scopes
 }
 
-/// The suspensions now, or those that were active at a time.
+/// Returns the suspensions now, or those that were active at a time.
 pub(super) async fn suspensions(
     caller: &PageCaller,
     environment: &str,
@@ -268,7 +270,7 @@ pub(super) async fn suspensions(
     Ok(list.suspensions)
 }
 
-/// The active blocks that apply to a policy of these apps.
+/// Returns the active blocks that apply to a policy of these apps.
 pub(super) async fn blocks_of_policy(
     caller: &PageCaller,
     environment: &str,
@@ -279,7 +281,7 @@ pub(super) async fn blocks_of_policy(
     Ok(found)
 }
 
-/// The blocks now, or those that were active at a time.
+/// Returns the blocks now, or those that were active at a time.
 pub(super) async fn blocks(
     caller: &PageCaller,
     environment: &str,
@@ -290,8 +292,7 @@ pub(super) async fn blocks(
     Ok(list.blocks)
 }
 
-/// The blocks that were active at a time, each with a statement whether it applies to a key of a
-/// policy.
+/// Returns the blocks that were active at a time, each with a statement about a key of a policy.
 pub(super) async fn blocks_of_key(
     caller: &PageCaller,
     environment: &str,
@@ -309,7 +310,7 @@ fn at_query(at: Option<i64>) -> String {
     at.map(|at| format!("?at={at}")).unwrap_or_default()
 }
 
-/// The active suspensions, for the banner.
+/// Returns the active suspensions, for the banner.
 pub(super) async fn active(
     caller: &PageCaller,
     environment: &str,

@@ -38,13 +38,13 @@ pub(super) struct PlotRange {
 }
 
 impl PlotRange {
-    /// The last hours.
+    /// Returns the last hours.
     pub(super) fn last(hours: i64) -> Self {
         Self { hours, end: None }
     }
 
-    /// The last hours if the time is in their second half, or else hours with the time in their
-    /// middle.
+    /// Returns the last hours if the time is in their second half, or else hours with the time in
+    /// their middle.
     pub(super) fn around(at: i64, hours: i64, now: i64) -> Self {
         let end = at.saturating_add(hours * HOUR / 2);
         Self {
@@ -53,7 +53,7 @@ impl PlotRange {
         }
     }
 
-    /// The start and the end. The first span is whole.
+    /// Returns the start and the end. The first span is whole.
     fn ends(self, now: i64, span: UsageSpan) -> (i64, i64) {
         let end = self.end.map_or(now, |end| end.0);
         (span.start(end.saturating_sub(self.hours * HOUR)), end)
@@ -149,7 +149,7 @@ impl PlotView {
         })
     }
 
-    /// The times of the plot, such as `in the last 24 h`.
+    /// Returns the times of the plot, such as `in the last 24 h`.
     pub(super) fn range_text(&self) -> String {
         let hours = self.hours;
         match self.end {
@@ -158,12 +158,12 @@ impl PlotView {
         }
     }
 
-    /// The start of a plot with an end.
+    /// Returns the start of a plot with an end.
     pub(super) fn start(&self) -> PageTime {
         self.end.unwrap_or_default().before(self.hours)
     }
 
-    /// The end in seconds, for the script.
+    /// Returns the end in seconds, for the script.
     pub(super) fn end_seconds(&self) -> i64 {
         self.end.map_or(0, |end| end.0 / 1_000_000)
     }
@@ -183,7 +183,7 @@ fn sum(points: &[PointView]) -> CountsView {
     total
 }
 
-/// The counts by hour until a time, the newest first. Each point is in one row.
+/// Returns the counts by hour until a time, the newest first. Each point is in one row.
 fn by_hour(points: &[PointView], end: i64) -> Vec<HourView> {
     let hour = |at: i64| UsageSpan::Hour.start(at);
     // The clock of another node can be ahead.

@@ -105,7 +105,7 @@ pub(super) struct HistoryQuery {
 }
 
 impl HistoryQuery {
-    /// The result of test calls as a sentence.
+    /// Returns the result of test calls as a sentence.
     fn test_result(&self) -> Option<String> {
         let (allowed, denied) = (self.allowed?, self.denied?);
         let would_deny = match self.would_deny {
@@ -118,7 +118,7 @@ impl HistoryQuery {
         ))
     }
 
-    /// The hours of the plot. Others than the offered ones are the default.
+    /// Returns the hours of the plot. Others than the offered ones are the default.
     fn hours(&self) -> i64 {
         let offered = |hours: &i64| RANGES.iter().any(|(of, _)| of == hours);
         self.hours.filter(offered).unwrap_or(HOURS)
@@ -149,7 +149,7 @@ impl PolicyLinks {
 }
 
 impl PolicyTemplate {
-    /// The other proposals that an approval closes, as a sentence.
+    /// Returns the other proposals that an approval closes, as a sentence.
     fn closed_by_approval(&self, approved: &ProposalView) -> Option<String> {
         proposals::closed_by_approval(&self.proposals, approved)
     }
@@ -236,8 +236,8 @@ pub(super) async fn show(
     }))
 }
 
-/// The replicas of the apps of a policy that have adopted the published registry; `None` if no
-/// replica follows it, or they are not known.
+/// Returns the replicas of the apps of a policy that have adopted the published registry; `None` if
+/// no replica follows it, or they are not known.
 async fn reach(
     caller: &PageCaller,
     environment: &str,

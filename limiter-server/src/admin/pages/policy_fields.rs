@@ -41,7 +41,7 @@ pub(super) const ALGORITHMS: [(&str, &str); 6] = [
 ];
 
 impl PolicyFields {
-    /// The fields of a new policy.
+    /// Creates the fields of a new policy.
     pub(super) fn new(app: &str) -> Self {
         Self {
             algorithm: "token_bucket".to_owned(),
@@ -54,7 +54,7 @@ impl PolicyFields {
         }
     }
 
-    /// The fields of the policy of this name in a text.
+    /// Returns the fields of the policy of this name in a text.
     pub(super) fn of(name: &str, text: &str) -> Self {
         let table = text.parse::<Table>().unwrap_or_default();
         let policy = table.get("policy").and_then(|policies| policies.get(name));
@@ -66,7 +66,7 @@ impl PolicyFields {
         matches!(self.enforcement.as_str(), "" | "enforce")
     }
 
-    /// The fields of the table of a policy or of a quota.
+    /// Returns the fields of the table of a policy or of a quota.
     pub(super) fn of_table(policy: &Table) -> Self {
         let text = |name: &str| policy.get(name).map(shown).unwrap_or_default();
         let rate = text("rate");
@@ -96,7 +96,8 @@ impl PolicyFields {
         }
     }
 
-    /// The text of a policy: that of `base`, which may be empty, with the values of the fields.
+    /// Returns the text of a policy: that of `base`, which may be empty, with the values of the
+    /// fields.
     pub(super) fn text(&self, name: &str, base: &str) -> Result<String, String> {
         let mut document = base.parse::<Table>().map_err(|error| error.to_string())?;
         let policies = document
@@ -126,12 +127,12 @@ impl PolicyFields {
         Ok(document.to_string())
     }
 
-    /// The names of the parts of keys.
+    /// Returns the names of the parts of keys.
     pub(super) fn key_part_names(&self) -> Vec<String> {
         names_of(&self.key_parts).map(str::to_owned).collect()
     }
 
-    /// The parts of keys as the subject of a sentence.
+    /// Returns the parts of keys as the subject of a sentence.
     pub(super) fn subject(&self) -> String {
         match self.key_part_names() {
             names if names.is_empty() => "key".to_owned(),
@@ -168,7 +169,7 @@ impl PolicyFields {
         }
     }
 
-    /// The numbers as fields of the API.
+    /// Returns the numbers as fields of the API.
     pub(super) fn numbers_json(&self) -> Result<Map<String, serde_json::Value>, PageFailure> {
         let numbers = self.numbers().map_err(PageFailure::unprocessable)?.into_iter();
         let fields = numbers.map(|(name, value)| {
@@ -182,7 +183,7 @@ impl PolicyFields {
         Ok(fields.collect())
     }
 
-    /// The fields with twice the permits, which a form offers for a raise.
+    /// Returns the fields with twice the permits, which a form offers for a raise.
     pub(super) fn doubled(&self) -> Self {
         let twice = |text: &str| match text.parse::<u64>() {
             Ok(number) => number.saturating_mul(2).to_string(),
@@ -224,14 +225,14 @@ impl PolicyFields {
     }
 }
 
-/// The name of the only policy in a text; `None` if there is none, or several.
+/// Returns the name of the only policy in a text; `None` if there is none, or several.
 pub(super) fn only_name(text: &str) -> Option<String> {
     let document = text.parse::<Table>().ok()?;
     let mut names = document.get("policy")?.as_table()?.keys();
     names.next().filter(|_| names.len() == 0).cloned()
 }
 
-/// A value as the form shows it.
+/// Returns a value as the form shows it.
 pub(super) fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -239,7 +240,7 @@ pub(super) fn shown(value: &Value) -> String {
     }
 }
 
-/// The names of a list that is separated by commas.
+/// Returns the names of a list that is separated by commas.
 fn names_of(list: &str) -> impl Iterator<Item = &str> {
     list.split(',').map(str::trim).filter(|name| !name.is_empty())
 }

@@ -5,7 +5,7 @@ use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::links;
 use crate::admin::pages::views::{PolicySummary, PolicyView, SummaryListView};
 
-/// All policies that the user may read.
+/// Returns all policies that the user may read.
 pub(super) async fn all_policies(
     caller: &PageCaller,
     environment: &str,

@@ -22,7 +22,7 @@ pub(super) struct SuspendedMode {
 }
 
 impl PolicyMode {
-    /// The mode of a policy with the active suspensions of its environment.
+    /// Returns the mode of a policy with the active suspensions of its environment.
     pub(super) fn of(policy: &PolicyView, suspensions: &[SuspensionView]) -> Self {
         let apps = policy.apps.as_deref();
         let mut applying: Vec<(&SuspensionView, OverlayReach)> = suspensions
@@ -53,7 +53,7 @@ impl PolicyMode {
         }
     }
 
-    /// The own mode in a sentence, if it applies: `in shadow mode`.
+    /// Returns the own mode in a sentence, if it applies: `in shadow mode`.
     pub(super) fn own_phrase(&self) -> Option<&'static str> {
         self.own.map(|(_, word)| match word {
             "Enforced" => "enforced",
@@ -69,7 +69,8 @@ impl PolicyMode {
     }
 }
 
-/// The number of policies by mode: `12 policies decide their calls: 9 enforced, 3 in shadow mode.`
+/// Returns the number of policies by mode: `12 policies decide their calls: 9 enforced, 3 in shadow
+/// mode.`
 pub(super) fn summary(modes: &[PolicyMode]) -> String {
     const PHRASES: [&str; 5] = [
         "enforced",

@@ -95,7 +95,7 @@ impl ShownPreview {
     }
 }
 
-/// A message of the API, which begins in lower case, as a sentence.
+/// Returns a message of the API, which begins in lower case, as a sentence.
 fn as_sentence(message: &str) -> String {
     let mut characters = message.chars();
     let first = characters.next().map(char::to_uppercase);
@@ -103,7 +103,7 @@ fn as_sentence(message: &str) -> String {
     format!("{first}{}.", characters.as_str())
 }
 
-/// The apps and the replicas to which a change applies, as words.
+/// Returns the apps and the replicas to which a change applies, as words.
 fn reach(apps: Option<&[String]>, replicas: Option<usize>) -> String {
     let apps = match apps {
         None => "all apps".to_owned(),
@@ -124,12 +124,12 @@ impl LeftView {
 }
 
 impl EffectView {
-    /// The key, or the description of the example.
+    /// Returns the key, or the description of the example.
     pub(super) fn subject(&self) -> &str {
         self.key.as_deref().unwrap_or("a key that used 60 %")
     }
 
-    /// The remaining permits after the change; a dash if usage cannot be treated so.
+    /// Returns the remaining permits after the change; a dash if usage cannot be treated so.
     pub(super) fn after(&self, inheritance: &str) -> String {
         let after = self.after.get(inheritance);
         after.map_or_else(|| "–".to_owned(), LeftView::text)
@@ -137,7 +137,7 @@ impl EffectView {
 }
 
 impl ShadowView {
-    /// A warning for a policy that leaves shadow mode.
+    /// Returns a warning for a policy that leaves shadow mode.
     fn warning(self) -> String {
         match self.calls {
             0 => "no call was recorded in the last 24 hours, so it is not known how many would be denied"

@@ -7,7 +7,7 @@ use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::links;
 use crate::admin::pages::views::{PolicyView, ProposalListView, ProposalView};
 
-/// The open proposals that the user may read.
+/// Returns the open proposals that the user may read.
 pub(super) async fn open(caller: &PageCaller, environment: &str) -> Result<Vec<ProposalView>, PageFailure> {
     let mut proposals = Vec::new();
     let mut after = String::new();
@@ -29,12 +29,13 @@ impl ProposalView {
     }
 }
 
-/// A sentence about the proposals that a saved change of a policy closes; `None` without one.
+/// Returns a sentence about the proposals that a saved change of a policy closes; `None` without
+/// one.
 pub(super) fn closed_by_change(proposals: &[ProposalView], policy: &PolicyView) -> Option<String> {
     closed(proposals, |of| of.replaces(&policy.name, policy.revision))
 }
 
-/// A sentence about the proposals that a saved change closes; `None` without one.
+/// Returns a sentence about the proposals that a saved change closes; `None` without one.
 pub(super) fn closed(
     proposals: &[ProposalView],
     is_closed: impl Fn(&ProposalView) -> bool,
@@ -43,7 +44,7 @@ pub(super) fn closed(
     sentence(closed, "open proposal")
 }
 
-/// A sentence about the other proposals that an approval closes; `None` without one.
+/// Returns a sentence about the other proposals that an approval closes; `None` without one.
 pub(super) fn closed_by_approval(proposals: &[ProposalView], approved: &ProposalView) -> Option<String> {
     let replaces_same = |of: &&ProposalView| of.replaces(&approved.name, approved.base);
     let others = proposals.iter().filter(|of| of.id != approved.id);

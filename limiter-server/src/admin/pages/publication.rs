@@ -5,7 +5,7 @@ pub(super) fn is_in_force(state: &str) -> bool {
     state == "published"
 }
 
-/// The word of the state.
+/// Returns the word of the state.
 pub(super) fn word(state: &str) -> &'static str {
     match state {
         "published" => "In force",
@@ -14,7 +14,7 @@ pub(super) fn word(state: &str) -> &'static str {
     }
 }
 
-/// The class of the state.
+/// Returns the class of the state.
 pub(super) fn class(state: &str) -> &'static str {
     match state {
         "published" => "ok",

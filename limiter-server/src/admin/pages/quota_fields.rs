@@ -9,7 +9,7 @@ use crate::admin::pages::policy_fields::{PolicyFields, shown};
 pub(super) struct QuotaFields;
 
 impl QuotaFields {
-    /// The quotas of a text.
+    /// Returns the quotas of a text.
     pub(super) fn all(text: &str) -> Vec<(String, PolicyFields, String)> {
         let document = text.parse::<Table>().unwrap_or_default();
         let quotas = document.get("override").and_then(Value::as_array);
@@ -22,13 +22,13 @@ impl QuotaFields {
             .collect()
     }
 
-    /// The text without the quota of this key.
+    /// Returns the text without the quota of this key.
     pub(super) fn removed_from(text: &str, key: &str) -> Result<String, String> {
         without_quota(text, key).map(|document| document.to_string())
     }
 }
 
-/// The document without a quota. An array without tables is not written.
+/// Returns the document without a quota. An array without tables is not written.
 fn without_quota(text: &str, key: &str) -> Result<Table, String> {
     let mut document = text.parse::<Table>().map_err(|error| error.to_string())?;
     let mut is_empty = false;
@@ -42,7 +42,7 @@ fn without_quota(text: &str, key: &str) -> Result<Table, String> {
     Ok(document)
 }
 
-/// The key of a quota as text, with its group.
+/// Returns the key of a quota as text, with its group.
 fn identity(quota: &Table) -> String {
     let names = ["key", "escaped_key", "group", "escaped_group"];
     let parts = names.iter().filter_map(|name| quota.get(*name)).map(shown);

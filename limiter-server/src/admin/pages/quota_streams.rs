@@ -35,7 +35,7 @@ impl AssignmentView {
         matches!(&*self.state, "divided" | "shadow") && self.permits > 0
     }
 
-    /// The state in words.
+    /// Returns the state in words.
     pub(super) fn state_text(&self) -> &'static str {
         match &*self.state {
             "divided" => "Assigned",
@@ -46,7 +46,7 @@ impl AssignmentView {
         }
     }
 
-    /// The class of the state's colour.
+    /// Returns the class of the state's colour.
     pub(super) fn state_class(&self) -> &'static str {
         match &*self.state {
             "divided" => "ok",

@@ -76,7 +76,7 @@ struct StatedQuota {
 }
 
 impl QuotaForm {
-    /// The field of the key in the API, and the key.
+    /// Returns the field of the key in the API, and the key.
     fn key(&self) -> (&'static str, Value) {
         let parts: Vec<&str> = (0..)
             .map_while(|number| self.parts.get(&format!("part_{number}")))
@@ -117,7 +117,7 @@ async fn save(
     Ok(sent.await?.status)
 }
 
-/// The result of a saved change: a revision, or a proposal.
+/// Returns the result of a saved change: a revision, or a proposal.
 fn notice(status: StatusCode) -> &'static str {
     match status {
         StatusCode::ACCEPTED => "proposed",
@@ -125,7 +125,7 @@ fn notice(status: StatusCode) -> &'static str {
     }
 }
 
-/// The number of changes of the registry that the gateway of this process has applied.
+/// Returns the number of changes of the registry that the gateway of this process has applied.
 fn applied_changes(caller: &PageCaller, environment: &str) -> Option<u64> {
     let handle = caller.pages.admin.gateway(environment)?;
     Some(handle.gateway.limiter().registry().revision())

@@ -48,7 +48,7 @@ pub(super) struct RevisionComparison {
 }
 
 impl ComparisonQuery {
-    /// The revision with which revision `number` is compared; `None` for the first one.
+    /// Returns the revision with which revision `number` is compared; `None` for the first one.
     fn compared(&self, number: i64, newest: i64) -> Option<i64> {
         match self.with {
             Some(with) => Some(with),
@@ -59,14 +59,14 @@ impl ComparisonQuery {
 }
 
 impl RevisionComparison {
-    /// The number of the newest revision; 0 if it is not known.
+    /// Returns the number of the newest revision; 0 if it is not known.
     pub(super) fn newest_number(&self) -> i64 {
         self.newest.as_ref().map_or(0, |newest| newest.number)
     }
 }
 
 impl<'a> DocumentRevisions<'a> {
-    /// The revisions of a policy.
+    /// Returns the revisions of a policy.
     pub(super) fn of_policy(caller: &'a PageCaller, environment: &'a str, name: &'a str) -> Self {
         Self {
             caller,
@@ -75,7 +75,7 @@ impl<'a> DocumentRevisions<'a> {
         }
     }
 
-    /// The revisions of the rules.
+    /// Returns the revisions of the rules.
     pub(super) fn of_rules(caller: &'a PageCaller, environment: &'a str) -> Self {
         Self {
             caller,
@@ -88,7 +88,7 @@ impl<'a> DocumentRevisions<'a> {
         links::api(self.environment, &self.document) + "/history"
     }
 
-    /// The page of the document.
+    /// Returns the page of the document.
     fn href(&self) -> String {
         links::page(self.environment, &self.document)
     }
@@ -97,19 +97,19 @@ impl<'a> DocumentRevisions<'a> {
         self.caller.api.get(&format!("{}?{query}", self.route())).await
     }
 
-    /// The newest revisions before a number.
+    /// Returns the newest revisions before a number.
     pub(super) async fn page(&self, before: Option<i64>) -> Result<RevisionListView, PageFailure> {
         let before = before.unwrap_or(i64::MAX);
         self.list(&format!("limit={SHOWN}&before={before}")).await
     }
 
-    /// One revision.
+    /// Returns one revision.
     async fn read(&self, number: i64) -> Result<RevisionView, PageFailure> {
         self.caller.api.get(&format!("{}/{number}", self.route())).await
     }
 
-    /// The newest revision that the user may read. Under the name of a deleted policy, newer ones
-    /// can belong to another app.
+    /// Returns the newest revision that the user may read. Under the name of a deleted policy,
+    /// newer ones can belong to another app.
     async fn newest(&self) -> Result<Option<RevisionView>, PageFailure> {
         let mut list = self.list("limit=1").await?;
         if list.revisions.is_empty() && list.next.is_some() {
@@ -118,13 +118,13 @@ impl<'a> DocumentRevisions<'a> {
         Ok(list.revisions.into_iter().next())
     }
 
-    /// The revision that was saved last until a time, without those that had a conflict.
+    /// Returns the revision that was saved last until a time, without those that had a conflict.
     pub(super) async fn at(&self, at: i64) -> Result<Option<RevisionView>, PageFailure> {
         let list = self.list(&format!("at={at}")).await?;
         Ok(list.revisions.into_iter().next())
     }
 
-    /// The first revision that was saved after a time. `last` is the one of [`Self::at`].
+    /// Returns the first revision that was saved after a time. `last` is the one of [`Self::at`].
     pub(super) async fn after(
         &self,
         last: Option<&RevisionView>,
@@ -145,7 +145,7 @@ impl<'a> DocumentRevisions<'a> {
         }
     }
 
-    /// The marks of revisions in a plot.
+    /// Returns the marks of revisions in a plot.
     pub(super) fn marks(&self, revisions: &[RevisionView]) -> Vec<PlotMark> {
         let href = self.href();
         let marks = revisions.iter().map(|of| PlotMark {

@@ -23,7 +23,7 @@ pub(super) struct DomainRules {
     pub(super) rows: Vec<RuleRow>,
 }
 
-/// The rules of a text by domain, in order.
+/// Returns the rules of a text by domain, in order.
 pub(super) fn domains(environment: &str, toml: &str, found: Option<usize>) -> Vec<DomainRules> {
     let Ok(rules) = parse_rules(toml) else {
         return Vec::new();

@@ -91,7 +91,7 @@ struct ShownChanges {
     changes: Vec<DescriptorChange>,
 }
 
-/// A limit in words.
+/// Returns a limit in words.
 fn words(limit: Option<&DescribedLimit>) -> String {
     let Some(limit) = limit else {
         return "not limited".to_owned();
@@ -129,7 +129,7 @@ impl DescriptorChange {
 }
 
 impl RulesQuery {
-    /// The entries as keys with their values.
+    /// Returns the entries as keys with their values.
     fn entries(&self) -> Vec<(String, String)> {
         let entries = self.entries.split(',').map(str::trim).filter(|of| !of.is_empty());
         entries
@@ -147,7 +147,8 @@ impl MatchView {
     }
 }
 
-/// A rule for a descriptor `domain key=value,key=value`, as text. The values become the key.
+/// Returns a rule for a descriptor `domain key=value,key=value`, as text. The values become the
+/// key.
 fn drafted_rule(descriptor: &str) -> Option<String> {
     let (domain, entries) = descriptor.split_once(' ')?;
     let entries: Vec<&str> = entries.split(',').collect();
@@ -254,8 +255,8 @@ pub(super) async fn save(
     }
 }
 
-/// The page with the text of a form on top of the revision that the user read, and with the newest
-/// rules. Also returns the number of the newest revision.
+/// Returns the page with the text of a form on top of the revision that the user read, and with the
+/// newest rules. Also returns the number of the newest revision.
 async fn edited(
     caller: &PageCaller,
     environment: &str,

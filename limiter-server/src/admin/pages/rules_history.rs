@@ -22,7 +22,7 @@ struct RulesRevisionTemplate {
     is_admin: bool,
 }
 
-/// The rules that were saved last before a time.
+/// Returns the rules that were saved last before a time.
 pub(super) async fn rules_at(
     caller: &PageCaller,
     environment: &str,

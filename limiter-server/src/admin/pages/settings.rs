@@ -91,7 +91,7 @@ struct SettingsTemplate {
 }
 
 impl RetentionView {
-    /// The kinds of records with their times in words.
+    /// Returns the kinds of records with their times in words.
     fn rows(&self) -> [(&'static str, String); 6] {
         let audit = match self.audit_is_exported {
             true => format!("{}, then exported to files", time_text(self.audit)),
@@ -109,7 +109,7 @@ impl RetentionView {
     }
 }
 
-/// A time in words.
+/// Returns a time in words.
 fn time_text(seconds: u64) -> String {
     match seconds {
         seconds if seconds < 3 * DAY => format!("{} hours", seconds / HOUR),

@@ -38,7 +38,7 @@ struct SetupTemplate<'a> {
     failure: Option<&'a str>,
 }
 
-/// The form of the first administrator. It does not reveal whether the link is valid.
+/// Returns the form of the first administrator. It does not reveal whether the link is valid.
 pub(super) async fn form(Query(query): Query<SetupQuery>) -> Result<Response, PageFailure> {
     let token = query.token.ok_or_else(PageFailure::not_found)?;
     Ok(render(&SetupTemplate {

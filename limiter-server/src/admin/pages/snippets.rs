@@ -54,7 +54,7 @@ impl GatewayUrls {
         self.http.is_some() && self.grpc.is_some()
     }
 
-    /// The texts of a connection.
+    /// Returns the texts of a connection.
     pub(super) async fn snippets(
         &self,
         caller: &PageCaller,
@@ -70,7 +70,7 @@ impl GatewayUrls {
         ])
     }
 
-    /// The URL of the HTTP listener.
+    /// Returns the URL of the HTTP listener.
     fn url(&self) -> String {
         let scheme = if self.tls { "https" } else { "http" };
         format!("{scheme}://{}", self.http.as_deref().unwrap_or("SERVER:8080"))
@@ -164,7 +164,7 @@ impl GatewayUrls {
     }
 }
 
-/// The action of Envoy that sends an entry of this pattern.
+/// Returns the action of Envoy that sends an entry of this pattern.
 fn action(pattern: &EntryPattern) -> String {
     let key = json!(pattern.key());
     match (pattern.key(), pattern.exact_value()) {

@@ -67,7 +67,7 @@ struct ImportTemplate {
     closed_proposals: Option<String>,
 }
 
-/// The environment of this server's first run.
+/// Returns the environment of this server's first run.
 async fn environment(caller: &PageCaller) -> Result<NamespaceView, PageFailure> {
     if !caller.actor.is_server_admin {
         return Err(PageFailure::forbidden(

@@ -37,7 +37,7 @@ struct StatusTemplate {
 }
 
 impl StatusView {
-    /// The state of a node by its last report: class and word.
+    /// Returns the state of a node by its last report: class and word.
     pub(super) fn node_state(&self, seen: PageTime) -> (&'static str, &'static str) {
         match self.now.0 - seen.0 > LATE {
             true => ("bad", "Late"),
@@ -45,12 +45,12 @@ impl StatusView {
         }
     }
 
-    /// The time since an event in seconds.
+    /// Returns the time since an event in seconds.
     fn seconds_since(&self, at: PageTime) -> i64 {
         (self.now.0 - at.0).max(0) / 1_000_000
     }
 
-    /// The state of Redis: class and words.
+    /// Returns the state of Redis: class and words.
     fn redis_state(&self) -> (&'static str, &'static str) {
         match self.redis.as_str() {
             "available" => ("ok", "Answers"),
@@ -59,7 +59,7 @@ impl StatusView {
         }
     }
 
-    /// The users of Redis that may write the registry: class and words.
+    /// Returns the users of Redis that may write the registry: class and words.
     fn registry_writers(&self) -> (&'static str, String) {
         let Some(access) = &self.registry_access else {
             return (
@@ -93,7 +93,7 @@ impl StatusView {
         }
     }
 
-    /// The difference of the clock of a subscriber to that of Redis.
+    /// Returns the difference of the clock of a subscriber to that of Redis.
     fn clock(&self, of: &SubscriberView) -> String {
         match of.clock_ahead / 1_000 {
             0 => "equal".to_owned(),
@@ -106,7 +106,7 @@ impl StatusView {
         count(usize::try_from(self.pending).unwrap_or_default(), "change")
     }
 
-    /// Where the limits of the nodes are counted.
+    /// Returns the place in which the limits of the nodes are counted.
     fn counted_in(&self) -> &'static str {
         match self.nodes.first() {
             Some(node) if node.shares_limits => "Redis, shared by all nodes",

@@ -111,7 +111,7 @@ impl SuspensionForm {
         consequence(&self.enforcement)
     }
 
-    /// The start; `None` for now.
+    /// Returns the start; `None` for now.
     fn start(&self) -> Result<Option<PageTime>, PageFailure> {
         match self.start.trim() {
             "" => Ok(None),
@@ -168,7 +168,7 @@ pub(super) async fn show(
     }))
 }
 
-/// The policies to which a suspension of this scope applies.
+/// Returns the policies to which a suspension of this scope applies.
 async fn in_scope(
     caller: &PageCaller,
     environment: &str,

@@ -22,8 +22,8 @@ impl PageTime {
         Timestamp::from_microsecond(self.0).is_ok()
     }
 
-    /// The time of a field such as `2026-11-23T14:03`. Browsers send it without a zone, and the
-    /// page asks for UTC.
+    /// Returns the time of a field such as `2026-11-23T14:03`. Browsers send it without a zone, and
+    /// the page asks for UTC.
     pub(super) fn of_field(text: &str) -> Result<Self, PageFailure> {
         let time = text.trim().trim_end_matches('Z').parse::<DateTime>();
         let time = time.and_then(|time| time.to_zoned(TimeZone::UTC));
@@ -32,7 +32,7 @@ impl PageTime {
             .map_err(|_| PageFailure::unprocessable(expected))
     }
 
-    /// The text of a field: `2026-11-23T14:03`.
+    /// Returns the text of a field: `2026-11-23T14:03`.
     pub(super) fn field_text(self) -> String {
         self.iso().chars().take(16).collect()
     }
@@ -56,7 +56,7 @@ impl PageTime {
 /// The largest number of hours in a form.
 const MAX_HOURS: i64 = 24 * 31;
 
-/// The number of hours in a field; `None` for an empty one.
+/// Returns the number of hours in a field; `None` for an empty one.
 pub(super) fn hours(text: &str) -> Result<Option<i64>, PageFailure> {
     let text = text.trim();
     if text.is_empty() {

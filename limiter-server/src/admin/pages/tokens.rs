@@ -88,7 +88,7 @@ pub(super) async fn list(
     }))
 }
 
-/// The tokens whose scopes name an app.
+/// Returns the tokens whose scopes name an app.
 pub(super) async fn of_app(
     caller: PageCaller,
     Path((environment, app)): Path<(String, String)>,

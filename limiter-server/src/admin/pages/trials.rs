@@ -72,7 +72,7 @@ impl TrialView {
         }
     }
 
-    /// The number of decided calls.
+    /// Returns the number of decided calls.
     pub(super) fn calls(&self) -> i64 {
         self.trial.calls()
     }
@@ -86,7 +86,7 @@ impl TrialView {
     }
 }
 
-/// The trial of a policy; `None` if it has none.
+/// Returns the trial of a policy; `None` if it has none.
 pub(super) async fn of(
     caller: &PageCaller,
     environment: &str,

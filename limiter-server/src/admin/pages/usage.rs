@@ -20,7 +20,7 @@ pub(super) struct CountsView {
 
 /// The counts have methods with their texts.
 impl CountsView {
-    /// The number of calls.
+    /// Returns the number of calls.
     pub(super) fn calls(self) -> i64 {
         self.allowed + self.denied + self.would_deny + self.failed
     }
@@ -53,14 +53,14 @@ impl CountsView {
         self.calls() == 0
     }
 
-    /// The share of denied calls, such as `0.4 %`.
+    /// Returns the share of denied calls, such as `0.4 %`.
     pub(super) fn denied_share(self) -> String {
         share(self.denied, self.calls())
     }
 }
 
-/// A part of a whole in percent, rounded. A small part does not appear as none, and a large part
-/// not as all.
+/// Returns a part of a whole in percent, rounded. A small part does not appear as none, and a large
+/// part not as all.
 pub(super) fn share(part: i64, whole: i64) -> String {
     if whole <= 0 {
         return "not known".to_owned();
@@ -84,7 +84,7 @@ pub(super) struct UsageView {
 }
 
 impl UsageView {
-    /// The apps of library processes, such as `library in shop, web`.
+    /// Returns the apps of library processes, such as `library in shop, web`.
     pub(super) fn apps_text(&self) -> String {
         let apps = self.apps.iter().filter(|app| !app.is_empty());
         let apps: Vec<&str> = apps.map(String::as_str).collect();

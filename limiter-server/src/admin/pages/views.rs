@@ -29,7 +29,7 @@ pub(super) struct PolicyView {
 }
 
 impl PolicyView {
-    /// The address of the source, if the owner is one.
+    /// Returns the address of the source, if the owner is one.
     pub(super) fn source(&self) -> Option<&str> {
         let is_address = |scheme: &str| self.managed_by.starts_with(scheme);
         // Other schemes, such as `javascript:`, could run a script.
@@ -199,12 +199,12 @@ pub(super) struct NamespaceListView {
 }
 
 impl BoundsView {
-    /// The bounds as the API has them, so that a form states those that it replaces.
+    /// Returns the bounds as the API has them, so that a form states those that it replaces.
     pub(super) fn json(&self) -> String {
         serde_json::json!(self).to_string()
     }
 
-    /// The bounds as one sentence.
+    /// Returns the bounds as one sentence.
     pub(super) fn text(&self) -> String {
         let capacities = [self.min_capacity, self.max_capacity].map(|of| of.map(grouped));
         let rate = |text: &String| match text.split_once('/') {
@@ -221,14 +221,14 @@ impl BoundsView {
         format!("{}, {}.", range("capacity", capacities), range("rate", rates))
     }
 
-    /// The lower bound of the capacity for a field.
+    /// Returns the lower bound of the capacity for a field.
     pub(super) fn min_capacity_text(&self) -> String {
         self.min_capacity
             .map(|number| number.to_string())
             .unwrap_or_default()
     }
 
-    /// The upper bound of the capacity for a field.
+    /// Returns the upper bound of the capacity for a field.
     pub(super) fn max_capacity_text(&self) -> String {
         self.max_capacity
             .map(|number| number.to_string())
@@ -237,7 +237,7 @@ impl BoundsView {
 }
 
 impl TokenView {
-    /// The class of the state.
+    /// Returns the class of the state.
     pub(super) fn class(&self) -> &'static str {
         match self.state.as_str() {
             "valid" => "ok",
@@ -246,7 +246,7 @@ impl TokenView {
         }
     }
 
-    /// The word of the state.
+    /// Returns the word of the state.
     pub(super) fn word(&self) -> &'static str {
         match self.state.as_str() {
             "valid" => "Valid",
@@ -257,13 +257,13 @@ impl TokenView {
         }
     }
 
-    /// The time of the end.
+    /// Returns the time of the end.
     pub(super) fn end(&self) -> PageTime {
         self.revoked_at
             .map_or(self.expires_at, |at| at.min(self.expires_at))
     }
 
-    /// The day of the last use.
+    /// Returns the day of the last use.
     pub(super) fn used(&self) -> Option<String> {
         const MICROS_PER_DAY: i64 = 86_400_000_000;
         let day = self
@@ -279,7 +279,7 @@ impl RevisionView {
         self.state == "conflict"
     }
 
-    /// The program that saved the revision.
+    /// Returns the program that saved the revision.
     pub(super) fn origin_text(&self) -> &str {
         match self.origin.as_str() {
             "api" => "page or API",
@@ -293,7 +293,7 @@ impl RevisionView {
 }
 
 impl ProposalView {
-    /// The proposed policy as a sentence.
+    /// Returns the proposed policy as a sentence.
     pub(super) fn sentence(&self) -> String {
         let text = PolicyText::parse(&self.name, &self.toml);
         text.map_or_else(|_| "The text has errors.".to_owned(), |text| sentence(&text))
@@ -301,7 +301,7 @@ impl ProposalView {
 }
 
 impl PolicyView {
-    /// The word and the colour of the enforcement.
+    /// Returns the word and the colour of the enforcement.
     pub(super) fn enforcement_word(&self) -> &'static str {
         match self.enforcement.as_deref() {
             Some("enforce") => "Enforced",
@@ -311,7 +311,7 @@ impl PolicyView {
         }
     }
 
-    /// The class of the enforcement.
+    /// Returns the class of the enforcement.
     pub(super) fn enforcement_class(&self) -> &'static str {
         match self.enforcement.as_deref() {
             Some("enforce") => "ok",
@@ -320,7 +320,7 @@ impl PolicyView {
         }
     }
 
-    /// The sentence, or a statement that the text has errors.
+    /// Returns the sentence, or a statement that the text has errors.
     pub(super) fn shown_sentence(&self) -> &str {
         self.sentence
             .as_deref()
@@ -332,12 +332,12 @@ impl PolicyView {
         publication::is_in_force(&self.state)
     }
 
-    /// The state of the publication.
+    /// Returns the state of the publication.
     pub(super) fn publication_word(&self) -> &'static str {
         publication::word(&self.state)
     }
 
-    /// The class of the state of the publication.
+    /// Returns the class of the state of the publication.
     pub(super) fn publication_class(&self) -> &'static str {
         publication::class(&self.state)
     }

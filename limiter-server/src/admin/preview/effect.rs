@@ -72,7 +72,7 @@ pub struct UsedKey {
 }
 
 impl UsedKey {
-    /// A key that has used some permits.
+    /// Creates a key that has used some permits.
     #[must_use]
     pub fn new(key: &str, used: u64) -> Self {
         Self {
@@ -81,7 +81,7 @@ impl UsedKey {
         }
     }
 
-    /// An example that has used 60 % of its quota.
+    /// Returns an example that has used 60 % of its quota.
     fn example(policy: &Policy) -> Self {
         Self {
             key: None,
@@ -90,7 +90,8 @@ impl UsedKey {
     }
 }
 
-/// The remaining permits of keys before and after the change, for each treatment of their usage.
+/// Returns the remaining permits of keys before and after the change, for each treatment of their
+/// usage.
 pub(super) async fn effects(before: Option<&PolicyText>, new: &PolicyText, keys: &[UsedKey]) -> Vec<Value> {
     let Some(before) = before else {
         return Vec::new();
@@ -118,7 +119,7 @@ pub(super) async fn effects(before: Option<&PolicyText>, new: &PolicyText, keys:
     effects
 }
 
-/// The permits that are left before the change, and the state after it.
+/// Returns the permits that are left before the change, and the state after it.
 async fn effect(
     before: &PolicyText,
     new: &PolicyText,
@@ -142,7 +143,7 @@ async fn effect(
     Some((left_before, changed))
 }
 
-/// The next resets of a policy whose periods are aligned; none for other policies.
+/// Returns the next resets of a policy whose periods are aligned; none for other policies.
 pub(super) async fn resets(new: &PolicyText, now: Timestamp) -> Vec<Timestamp> {
     let policy = new.entry().policy();
     if alignment(new).is_none() || !is_computable(policy) {
@@ -164,14 +165,14 @@ pub(super) async fn resets(new: &PolicyText, now: Timestamp) -> Vec<Timestamp> {
     resets
 }
 
-/// The offset of local time to which the periods of a policy are aligned.
+/// Returns the offset of local time to which the periods of a policy are aligned.
 pub(super) fn alignment(text: &PolicyText) -> Option<String> {
     let table = text.to_toml().parse::<toml::Table>().ok()?;
     let align = table.get("policy")?.get(text.name())?.get("align")?;
     align.as_str().map(str::to_owned)
 }
 
-/// The admitted permits over time of a key that always asks for all of them.
+/// Returns the admitted permits over time of a key that always asks for all of them.
 pub(super) async fn curve(policy: &Policy, length: Duration) -> Vec<Value> {
     if !is_computable(policy) {
         return Vec::new();
@@ -193,7 +194,8 @@ pub(super) async fn curve(policy: &Policy, length: Duration) -> Vec<Value> {
     points
 }
 
-/// The length of the curves of a change: two windows of the slower policy, one hour at most.
+/// Returns the length of the curves of a change: two windows of the slower policy, one hour at
+/// most.
 #[must_use]
 pub(super) fn curve_length(before: Option<&PolicyText>, new: &PolicyText) -> Duration {
     const LONGEST: Duration = Duration::from_secs(3_600);

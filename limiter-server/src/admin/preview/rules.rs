@@ -42,7 +42,7 @@ pub struct DescriptorChange {
 /// A domain, and the keys with the values of a descriptor.
 type Sample = (String, Vec<(String, String)>);
 
-/// A descriptor that the rule matches, unless an earlier one does.
+/// Returns a descriptor that the rule matches, unless an earlier one does.
 fn sample(rule: &Rule) -> Sample {
     let entries = rule.patterns().iter().map(|pattern| {
         let value = match (pattern.exact_value(), pattern.prefix()) {
@@ -66,7 +66,7 @@ fn limit(rules: &RuleSet, (domain, entries): &Sample) -> Option<DescribedLimit> 
     })
 }
 
-/// The descriptors whose limit changes.
+/// Returns the descriptors whose limit changes.
 #[must_use]
 pub fn rule_changes(before: &Arc<[Rule]>, after: &Arc<[Rule]>) -> Vec<DescriptorChange> {
     let samples: BTreeSet<Sample> = before.iter().chain(after.iter()).map(sample).collect();

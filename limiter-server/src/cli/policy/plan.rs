@@ -41,7 +41,7 @@ pub(super) enum PlannedChange {
     },
 }
 
-/// The changes, or the policies of other owners that they would change.
+/// Returns the changes, or the policies of other owners that they would change.
 pub(super) fn plan(
     desired: &PolicyRegistry,
     documents: &[StoredDocument],
@@ -119,7 +119,7 @@ fn note_of(text: &PolicyText) -> Option<&str> {
     text.entry().metadata().note()
 }
 
-/// The text without authors and times.
+/// Returns the text without authors and times.
 fn shown(text: &PolicyText) -> String {
     let metadata = PolicyMetadata::new();
     let metadata = match note_of(text) {
@@ -129,7 +129,8 @@ fn shown(text: &PolicyText) -> String {
     text.with_metadata(metadata).to_toml()
 }
 
-/// The addition of the suspensions and blocks of a file; `None` if the database contains them.
+/// Returns the addition of the suspensions and blocks of a file; `None` if the database contains
+/// them.
 fn plan_overlays(
     desired: &PolicyRegistry,
     current: Option<&StoredDocument>,

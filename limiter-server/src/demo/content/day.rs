@@ -88,7 +88,7 @@ fn add_sample(
     sample.last_at = sample.last_at.max(at);
 }
 
-/// The usage of a policy some minutes ago.
+/// Returns the usage of a policy some minutes ago.
 fn usage_of(policy: &str, calls: f64, percent: f64, minutes_ago: i64) -> UsageTotals {
     #[expect(clippy::cast_precision_loss, reason = "a day has 1,440 minutes")]
     let hours = minutes_ago as f64 / 60.0;

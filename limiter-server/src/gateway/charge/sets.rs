@@ -23,7 +23,7 @@ pub(crate) struct AtomicSet {
 }
 
 impl AtomicSet {
-    /// The set of the only limit of a request.
+    /// Returns the set of the only limit of a request.
     pub(super) fn of_one(cost: Amount) -> Self {
         Self {
             limits: vec![(0, cost)],
@@ -31,17 +31,17 @@ impl AtomicSet {
         }
     }
 
-    /// The positions of its limits in the request, one for each limit.
+    /// Returns the positions of its limits in the request, one for each limit.
     pub(crate) fn firsts(&self) -> impl Iterator<Item = usize> + '_ {
         self.limits.iter().map(|(at, _)| *at)
     }
 
-    /// The positions of its limits in the request, with repetitions.
+    /// Returns the positions of its limits in the request, with repetitions.
     pub(crate) fn positions(&self) -> impl Iterator<Item = usize> + '_ {
         self.positions.iter().map(|(at, _)| *at)
     }
 
-    /// The limits with their costs.
+    /// Returns the limits with their costs.
     pub(super) fn requests<'a>(
         &'a self,
         limits: &'a [RequestedLimit],
@@ -73,7 +73,7 @@ impl AtomicSet {
         matches!(limiter.peek_all(only).await, Err(Rejection::NeverFits { .. }))
     }
 
-    /// The requests that charge its limits.
+    /// Returns the requests that charge its limits.
     pub(crate) fn charges<'a>(
         &'a self,
         limits: &'a [RequestedLimit],
@@ -127,7 +127,7 @@ pub(crate) fn atomic_sets(
     sets
 }
 
-/// The tag that a limit must share with others for an atomic decision.
+/// Returns the tag that a limit must share with others for an atomic decision.
 fn tag(limit: &RequestedLimit) -> Key<'static> {
     match limit.group.as_deref().or(limit.policy.group()) {
         Some(group) => Key::from(group).into_owned(),
@@ -135,7 +135,8 @@ fn tag(limit: &RequestedLimit) -> Key<'static> {
     }
 }
 
-/// The sum of two amounts, rounded down to whole permits if it exceeds the range of thousandths.
+/// Returns the sum of two amounts, rounded down to whole permits if it exceeds the range of
+/// thousandths.
 pub(crate) fn sum(one: Amount, other: Amount) -> Amount {
     let thousandths = one.as_thousandths().saturating_add(other.as_thousandths());
     match u64::try_from(thousandths) {

@@ -38,7 +38,7 @@ mod tests {
 
     const DEADLINE: Duration = Duration::from_millis(5);
 
-    /// A decision that ends a few turns after its own deadline, as those of the library.
+    /// Returns a decision that ends a few turns after its own deadline, as those of the library.
     async fn fallback() -> u8 {
         tokio::time::sleep(DEADLINE).await;
         for _ in 0..5 {

@@ -107,8 +107,8 @@ async fn change_all(
     join_all(refunds).await.into_iter().collect()
 }
 
-/// The numbers of a limit that a descriptor changes, which never denies; unknown if the store does
-/// not return them in time.
+/// Returns the numbers of a limit that a descriptor changes, which never denies; unknown if the
+/// store does not return them in time.
 async fn numbers(limiter: &Limiter, limit: &RequestedLimit, ends: Instant) -> LimitResult {
     let peek = RequestedLimit {
         cost: Amount::ZERO,

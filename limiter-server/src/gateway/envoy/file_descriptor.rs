@@ -22,7 +22,7 @@ const UNITS: [&str; 8] = [
     "UNKNOWN", "SECOND", "MINUTE", "HOUR", "DAY", "MONTH", "YEAR", "WEEK",
 ];
 
-/// The files of the service and the types that it uses.
+/// Returns the files of the service and the types that it uses.
 #[must_use]
 pub fn file_descriptor_set() -> FileDescriptorSet {
     FileDescriptorSet {

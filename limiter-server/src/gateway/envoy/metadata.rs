@@ -12,8 +12,8 @@ use crate::gateway::envoy::{Requested, policy_name};
 use crate::gateway::explanation::{origin_name, rule_text};
 use crate::gateway::rules::RuleSet;
 
-/// The metadata under the name `limiter`: policy, rule, key, origin, reason, revision, node, and
-/// whether the policy would deny the request if it were enforced.
+/// Returns the metadata under the name `limiter`: policy, rule, key, origin, reason, revision,
+/// node, and whether the policy would deny the request if it were enforced.
 pub(super) fn explain(
     gateway: &Gateway,
     rules: &RuleSet,

@@ -44,7 +44,7 @@ pub struct RateLimitServer {
 }
 
 impl RateLimitServer {
-    /// A service for this gateway.
+    /// Creates a service for this gateway.
     #[must_use]
     pub fn new(gateway: Gateway) -> Self {
         Self { gateway }
@@ -117,7 +117,7 @@ where
         .map_err(|error| Status::internal(format!("cannot decode the message: {error}")))
 }
 
-/// The message after its prefix; `None` if more bytes are needed.
+/// Returns the message after its prefix; `None` if more bytes are needed.
 fn message_in(received: &[u8], max: usize) -> Result<Option<&[u8]>, Status> {
     let Some((prefix, message)) = received.split_first_chunk::<PREFIX>() else {
         return Ok(None);
@@ -138,7 +138,7 @@ fn message_in(received: &[u8], max: usize) -> Result<Option<&[u8]>, Status> {
     Ok((message.len() == length).then_some(message))
 }
 
-/// The status of a compressed message, with the encodings that the protocol requires there.
+/// Returns the status of a compressed message, with the encodings that the protocol requires there.
 fn unsupported_compression() -> Status {
     let mut status = Status::unimplemented("the message is compressed, expected one without compression");
     let accepted = MetadataValue::from_static("identity");
@@ -146,7 +146,7 @@ fn unsupported_compression() -> Status {
     status
 }
 
-/// The answer with one message and the status OK.
+/// Returns the answer with one message and the status OK.
 fn unary_response(message: &RateLimitResponse) -> Response<Body> {
     let mut data = Vec::with_capacity(USUAL_BYTES);
     data.extend_from_slice(&[0; PREFIX]);

@@ -18,7 +18,7 @@ const SECONDS: [(Unit, u64); 7] = [
     (Unit::Second, 1),
 ];
 
-/// The status of a limit.
+/// Returns the status of a limit.
 pub(super) fn status(policy: Option<&Policy>, result: &LimitResult) -> DescriptorStatus {
     let code = match result.allowed {
         true => Code::Ok,
@@ -52,7 +52,7 @@ pub(super) fn status(policy: Option<&Policy>, result: &LimitResult) -> Descripto
     }
 }
 
-/// The status of a limit without permits.
+/// Returns the status of a limit without permits.
 pub(super) fn zero() -> DescriptorStatus {
     DescriptorStatus {
         code: Code::OverLimit.into(),
@@ -60,13 +60,14 @@ pub(super) fn zero() -> DescriptorStatus {
     }
 }
 
-/// The seconds until a retry of a denied request succeeds, if one can.
+/// Returns the seconds until a retry of a denied request succeeds, if one can.
 pub(super) fn retry_after(result: &LimitResult) -> Option<i64> {
     let outcome: &LimitOutcome = result.outcome.as_ref().filter(|_| result.can_retry)?;
     Some(whole_seconds(outcome.retry_after()).seconds.max(1))
 }
 
-/// A duration in whole seconds, rounded up: Envoy ignores the rest when it computes headers.
+/// Returns a duration in whole seconds, rounded up: Envoy ignores the rest when it computes
+/// headers.
 fn whole_seconds(duration: Duration) -> prost_types::Duration {
     let seconds = duration
         .as_secs()
@@ -77,7 +78,8 @@ fn whole_seconds(duration: Duration) -> prost_types::Duration {
     }
 }
 
-/// A policy as permits per period. The period of a token bucket is the time in which it refills.
+/// Returns a policy as permits per period. The period of a token bucket is the time in which it
+/// refills.
 pub(super) fn current_limit(policy: &Policy) -> CurrentLimit {
     let seconds = u64::try_from(whole_seconds(policy.window()).seconds.max(1)).unwrap_or(u64::MAX);
     let unit = SECONDS.iter().find(|(_, length)| seconds.is_multiple_of(*length));

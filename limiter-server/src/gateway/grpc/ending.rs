@@ -66,7 +66,7 @@ pub(super) struct EndingBody<B> {
 }
 
 impl<B> EndingBody<B> {
-    /// The body of a request.
+    /// Creates the body of a request.
     pub(super) fn new(body: B, end: watch::Receiver<bool>) -> Self {
         Self {
             body: Some(body),

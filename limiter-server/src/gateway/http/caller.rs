@@ -19,7 +19,7 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    /// The client of a request, which must be valid.
+    /// Returns the client of a request, which must be valid.
     pub(super) fn of_request(gateway: Gateway, request: &Parts) -> Result<Self, Problem> {
         let client = credentials::client(&request.headers, &request.extensions);
         let valid = gateway.access().validate(&client);

@@ -83,7 +83,7 @@ impl EncodedLimits {
         Ok(Self(text))
     }
 
-    /// The id for the client: the ids of the library, a full stop, and the limits.
+    /// Returns the id for the client: the ids of the library, a full stop, and the limits.
     pub(super) fn with_ids<'a>(&self, ids: impl IntoIterator<Item = &'a str>) -> String {
         let mut text = String::new();
         for (number, id) in ids.into_iter().enumerate() {

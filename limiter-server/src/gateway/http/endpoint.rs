@@ -34,7 +34,7 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
-    /// The endpoint of a described route with one path and one method.
+    /// Returns the endpoint of a described route with one path and one method.
     pub(super) fn of_route(
         (_, described, _): &UtoipaMethodRouter<Gateway>,
         answer: fn(Gateway, Request<Incoming>) -> AnswerFuture,
@@ -86,7 +86,7 @@ struct SharedRoutes {
 }
 
 impl Routes {
-    /// The endpoints are compared in their order.
+    /// Creates a service that compares the endpoints in their order.
     pub(super) fn new(gateway: Gateway, endpoints: Vec<Endpoint>, router: Router) -> Self {
         Self(Arc::new(SharedRoutes {
             gateway,

@@ -121,7 +121,7 @@ impl RateLimitBody {
     }
 }
 
-/// A value, or the default value for null.
+/// Returns a value, or the default value for null.
 fn or_default<'de, D, T>(from: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -130,7 +130,7 @@ where
     Option::<T>::deserialize(from).map(Option::unwrap_or_default)
 }
 
-/// A number, or a string of digits.
+/// Returns a number, or a string of digits.
 fn number<'de, D, N>(from: D) -> Result<Option<N>, D::Error>
 where
     D: Deserializer<'de>,
@@ -150,7 +150,7 @@ where
     })
 }
 
-/// A unit by name or number.
+/// Returns a unit by name or number.
 fn unit<'de, D: Deserializer<'de>>(from: D) -> Result<i32, D::Error> {
     let value = Value::deserialize(from)?;
     let unit = match &value {
@@ -168,7 +168,7 @@ fn unit<'de, D: Deserializer<'de>>(from: D) -> Result<i32, D::Error> {
     })
 }
 
-/// The error of a value of another form.
+/// Returns the error of a value of another form.
 fn unexpected<E: serde::de::Error>(name: &str, value: &Value, expected: &str) -> E {
     let shown = value.to_string();
     E::custom(format!("{name} is `{shown:.40}`, expected {expected}"))

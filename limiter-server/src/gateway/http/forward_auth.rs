@@ -185,7 +185,7 @@ impl KeyPart {
     }
 }
 
-/// The key of the request, with each part escaped.
+/// Returns the key of the request, with each part escaped.
 fn key(caller: &Caller, parts: &[KeyPart], request: &Request<()>) -> Result<Key<'static>, Problem> {
     let mut key = Key::global().into_owned();
     for (number, part) in parts.iter().enumerate() {
@@ -217,7 +217,7 @@ fn key(caller: &Caller, parts: &[KeyPart], request: &Request<()>) -> Result<Key<
     Ok(key.into_owned())
 }
 
-/// The key as text for the admin UI; `None` if no text denotes it.
+/// Returns the key as text for the admin UI; `None` if no text denotes it.
 fn shown_key(caller: &Caller, parts: &[KeyPart], request: &Request<()>) -> Option<String> {
     let of_header = |name: &str| header(request.headers(), name);
     let texts = parts.iter().map(|part| match part {
@@ -235,7 +235,7 @@ fn shown_key(caller: &Caller, parts: &[KeyPart], request: &Request<()>) -> Optio
     texts.map(|texts| texts.join(" / "))
 }
 
-/// The address of the client as text, if it denotes the key of the client.
+/// Returns the address of the client as text, if it denotes the key of the client.
 fn shown_client(caller: &Caller, request: &Request<()>) -> Option<String> {
     let proxies = caller.gateway.proxies();
     let text = proxies.client_text(request.headers())?;
@@ -247,7 +247,7 @@ fn shown_client(caller: &Caller, request: &Request<()>) -> Option<String> {
     }
 }
 
-/// The only value of a header that configured peers write.
+/// Returns the only value of a header that configured peers write.
 fn forwarded<'a>(caller: &Caller, request: &'a Request<()>, name: &str) -> Result<&'a str, Problem> {
     forwarded_lines(caller, request, name)?;
     header(request.headers(), name).ok_or_else(|| {
@@ -273,9 +273,9 @@ fn forwarded_lines(caller: &Caller, request: &Request<()>, name: &str) -> Result
     }
 }
 
-/// The only value of a header as text, which is empty without the header. Clients whose values are
-/// no ASCII have keys of their own, and a repeated header does not lead to the key of those without
-/// it.
+/// Returns the only value of a header as text, which is empty without the header. Clients whose
+/// values are no ASCII have keys of their own, and a repeated header does not lead to the key of
+/// those without it.
 fn text_of_header(headers: &HeaderMap, name: &str) -> Result<String, Problem> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
@@ -291,7 +291,7 @@ fn text_of_header(headers: &HeaderMap, name: &str) -> Result<String, Problem> {
     }
 }
 
-/// The only value of a header, if it is visible ASCII.
+/// Returns the only value of a header, if it is visible ASCII.
 fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let mut values = headers.get_all(name).iter();
     let value = values.next()?;

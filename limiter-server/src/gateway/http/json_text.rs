@@ -13,7 +13,7 @@ const USUAL_BYTES: usize = 256;
 pub(super) struct JsonText(Vec<u8>);
 
 impl JsonText {
-    /// An empty text.
+    /// Creates an empty text.
     pub(super) fn new() -> Self {
         Self(Vec::with_capacity(USUAL_BYTES))
     }
@@ -56,7 +56,7 @@ impl JsonText {
         self.value(value);
     }
 
-    /// The bytes of the text.
+    /// Returns the bytes of the text.
     pub(super) fn into_bytes(self) -> Vec<u8> {
         self.0
     }

@@ -11,7 +11,7 @@ use axum::http::header;
 use axum::response::IntoResponse;
 use utoipa::{IntoResponses, OpenApi, ToSchema};
 
-/// The name and the version of the interface; routes are added.
+/// Returns the name and the version of the interface; routes are added.
 pub(super) fn description() -> utoipa::openapi::OpenApi {
     Description::openapi()
 }
@@ -37,7 +37,7 @@ impl Document {
     }
 }
 
-/// The description of all routes.
+/// Returns the description of all routes.
 #[utoipa::path(
     get,
     path = "/openapi.json",

@@ -91,7 +91,7 @@ pub(super) async fn release(call: AdmittedCall) -> Result<Response, Problem> {
     Ok(reply::object(fields))
 }
 
-/// The fields that say when an id expires, by the clock of the store.
+/// Returns the fields that say when an id expires, by the clock of the store.
 pub(super) fn expiring(expires_at: Timestamp) -> Map<String, Value> {
     let mut fields = Map::new();
     fields.insert("expires_at".into(), json!(expires_at.as_micros() / 1_000));

@@ -55,7 +55,7 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, Cow::Borrowed(detail))
     }
 
-    /// The answer to a client that lacks credentials or a scope.
+    /// Returns the answer to a client that lacks credentials or a scope.
     pub(super) fn of_denial(denial: &AccessDenial) -> Self {
         let status = match denial {
             _ if denial.is_forbidden() => StatusCode::FORBIDDEN,
@@ -65,7 +65,7 @@ impl Problem {
         Self::new(status, Cow::Owned(denial.to_string()))
     }
 
-    /// The answer to an error of Envoy's protocol.
+    /// Returns the answer to an error of Envoy's protocol.
     pub(super) fn of_status(status: &tonic::Status) -> Self {
         let code = match status.code() {
             Code::InvalidArgument | Code::FailedPrecondition => StatusCode::BAD_REQUEST,
@@ -85,7 +85,7 @@ impl Problem {
         self
     }
 
-    /// The answer to a rejected call, with the explanation of a denial.
+    /// Returns the answer to a rejected call, with the explanation of a denial.
     pub(super) fn of_rejection(gateway: &Gateway, rejection: &Rejection) -> Self {
         // Costs, keys and ids come from the client, and so do names of policies.
         let status = match rejection {

@@ -40,7 +40,7 @@ impl Serialize for JsonAmount {
     }
 }
 
-/// The answer of an allowed decision about one or several sets of limits.
+/// Returns the answer of an allowed decision about one or several sets of limits.
 pub(super) fn allowed(gateway: &Gateway, decisions: &[Decision], more: Map<String, Value>) -> Response {
     let delay = decisions.iter().map(Decision::delay).max();
     let mut text = JsonText::new();
@@ -81,7 +81,7 @@ fn write_limits(text: &mut JsonText, decisions: &[Decision]) {
     text.end_list();
 }
 
-/// The numbers of each limit of decisions, as in the field `limits` of an answer.
+/// Returns the numbers of each limit of decisions, as in the field `limits` of an answer.
 pub(super) fn limits(decisions: &[Decision]) -> Vec<Value> {
     let mut text = JsonText::new();
     text.begin_object();
@@ -126,7 +126,7 @@ fn write_headers(decisions: &[Decision], headers: &mut HeaderMap) {
     }
 }
 
-/// The smallest remaining share of a limit, in millionths of its capacity.
+/// Returns the smallest remaining share of a limit, in millionths of its capacity.
 fn smallest_share(decision: &Decision) -> u128 {
     let shares = decision.limits().iter().map(|limit| {
         let capacity = limit.policy().quota().as_thousandths().max(1);
@@ -135,7 +135,7 @@ fn smallest_share(decision: &Decision) -> u128 {
     shares.min().unwrap_or(u128::MAX)
 }
 
-/// A JSON object.
+/// Returns a JSON object.
 pub(super) fn object(fields: Map<String, Value>) -> Response {
     // Values with keys of text are always JSON.
     json(serde_json::to_vec(&fields).unwrap_or_default())
@@ -148,7 +148,7 @@ fn json(text: Vec<u8>) -> Response {
     response
 }
 
-/// Whole milliseconds, rounded up, so that a client that waits is not early.
+/// Returns whole milliseconds, rounded up, so that a client that waits is not early.
 fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX)
 }

@@ -47,7 +47,7 @@ impl KeyBody {
 }
 
 impl std::fmt::Display for KeyBody {
-    /// The text, or the parts separated by ` / `.
+    /// Returns the text, or the parts separated by ` / `.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Text(text) => f.write_str(text),
@@ -74,7 +74,7 @@ pub(super) struct LimitBody {
 }
 
 impl LimitBody {
-    /// The cost; 1 by default.
+    /// Returns the cost; 1 by default.
     pub(super) fn cost(&self) -> Result<Amount, ConfigError> {
         match &self.cost {
             None => Ok(Amount::ONE),
@@ -97,7 +97,7 @@ pub(super) struct LimitsBody {
 }
 
 impl LimitsBody {
-    /// The policy and the key of each limit, in their order.
+    /// Returns the policy and the key of each limit, in their order.
     pub(super) fn names(&self) -> Vec<(String, KeyBody)> {
         let listed = self.limits.iter().flatten();
         let listed = listed.map(|limit| (limit.policy.clone(), limit.key.clone()));
@@ -106,7 +106,7 @@ impl LimitsBody {
         alone.chain(listed).collect()
     }
 
-    /// The limits in their order.
+    /// Returns the limits in their order.
     pub(super) fn into_limits(self) -> Result<Vec<LimitBody>, Problem> {
         if let Some(millis) = self.expires_in_ms {
             return Err(Problem::bad_request(
@@ -162,7 +162,7 @@ pub(super) struct SettleBody {
 }
 
 impl SettleBody {
-    /// The amounts that were used, in the order of the limits.
+    /// Returns the amounts that were used, in the order of the limits.
     pub(super) fn actuals(&self) -> Result<Vec<Amount>, Problem> {
         let numbers = match (&self.actual, &self.actuals) {
             (Some(actual), None) => std::slice::from_ref(actual),

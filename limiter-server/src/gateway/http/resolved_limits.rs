@@ -39,12 +39,12 @@ impl ResolvedLimits {
         })
     }
 
-    /// The limits.
+    /// Returns the limits.
     pub(super) fn limits(&self) -> &[RequestedLimit] {
         &self.limits
     }
 
-    /// The only limit, if there is one.
+    /// Returns the only limit, if there is one.
     pub(super) fn only(&self) -> Option<&RequestedLimit> {
         match self.limits.as_slice() {
             [only] => Some(only),
@@ -52,13 +52,13 @@ impl ResolvedLimits {
         }
     }
 
-    /// The sets that are decided atomically, in the order of their first limits.
+    /// Returns the sets that are decided atomically, in the order of their first limits.
     pub(super) fn sets(&self) -> Vec<AtomicSet> {
         atomic_sets(&self.limits, 0..self.limits.len())
     }
 
-    /// The answer to a rejection of a set, with the key of the limit that denied. A cost above a
-    /// capacity is rejected before the store is called, so a peek returns the numbers.
+    /// Returns the answer to a rejection of a set, with the key of the limit that denied. A cost
+    /// above a capacity is rejected before the store is called, so a peek returns the numbers.
     pub(super) async fn rejected(
         &self,
         gateway: &Gateway,
@@ -107,8 +107,8 @@ impl ResolvedLimits {
         problem.with_other_limits(before, after).with_other_waits(&waits)
     }
 
-    /// The numbers of the limits of a set, which are peeked, and for a denial the seconds until a
-    /// retry succeeds, if one can.
+    /// Returns the numbers of the limits of a set, which are peeked, and for a denial the seconds
+    /// until a retry succeeds, if one can.
     async fn numbers(
         &self,
         gateway: &Gateway,
@@ -130,7 +130,7 @@ impl ResolvedLimits {
         Ok((limits, Some(None)))
     }
 
-    /// The limits of a peek whose cost never fits, by their numbers among its limits.
+    /// Returns the limits of a peek whose cost never fits, by their numbers among its limits.
     async fn never_fitting(&self, gateway: &Gateway, set: &AtomicSet, peeked: &Decision) -> Vec<usize> {
         let decided = (0..set.firsts().count()).filter(|number| peeked.outcome_at(*number).is_some());
         let mut found = Vec::new();
@@ -142,7 +142,7 @@ impl ResolvedLimits {
         found
     }
 
-    /// The position of the limit that denied.
+    /// Returns the position of the limit that denied.
     fn denied_by(&self, set: &AtomicSet, rejection: &Rejection) -> Option<usize> {
         let decision = rejection.decision();
         let is_denied = |number: &usize| {

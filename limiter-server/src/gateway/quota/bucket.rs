@@ -27,7 +27,7 @@ pub struct AssignedBucket {
 }
 
 impl AssignedBucket {
-    /// The rate, rounded up.
+    /// Returns the rate, rounded up.
     #[must_use]
     pub fn rate(&self) -> MicroRate {
         (u64::from(self.tokens_per_fill) * MILLION).div_ceil(u64::from(self.fill_seconds.max(1)))
@@ -77,8 +77,8 @@ pub(crate) fn whole_refill(share: MicroRate) -> (u32, u32) {
     (permits, u32::try_from(seconds).unwrap_or(u32::MAX))
 }
 
-/// The permits of a bucket with this part of the rate of a policy: all buckets together contain a
-/// part of its capacity, in the ratio of their rates.
+/// Returns the permits of a bucket with this part of the rate of a policy: all buckets together
+/// contain a part of its capacity, in the ratio of their rates.
 pub(crate) fn proportional_permits(part: MicroRate, rate: MicroRate, capacity: u64) -> u64 {
     let permits = u128::from(part) * u128::from(capacity / ASSIGNED) / u128::from(rate.max(1));
     u64::try_from(permits)

@@ -286,7 +286,7 @@ impl Budget {
         state.blanket = Some((rule, Instant::now()));
     }
 
-    /// The current assignments of this node.
+    /// Returns the current assignments of this node.
     pub(crate) fn rows(&self) -> Vec<QuotaAssignmentRow> {
         let state = self.state();
         let rows = state.subscribers.values().map(|subscriber| {

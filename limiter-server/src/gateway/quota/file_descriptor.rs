@@ -21,7 +21,7 @@ const DURATION: &str = "google/protobuf/duration.proto";
 const WRAPPERS: &str = "google/protobuf/wrappers.proto";
 const PACKAGE: &str = "envoy.service.rate_limit_quota.v3";
 
-/// The files of the service, which import files of the rate limit service.
+/// Returns the files of the service, which import files of the rate limit service.
 #[must_use]
 pub fn quota_file_descriptor_set() -> FileDescriptorSet {
     FileDescriptorSet {

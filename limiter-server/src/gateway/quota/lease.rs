@@ -92,8 +92,8 @@ async fn record_state(
     call.renew(lease, report).await
 }
 
-/// The ledger of a recorded lease; `None` without a budget, or if another version of the server
-/// recorded it.
+/// Returns the ledger of a recorded lease; `None` without a budget, or if another version of the
+/// server recorded it.
 fn ledger_of(policy: &Policy, lease: &TokenLease, now: Timestamp) -> Option<QuotaLedger> {
     let budget = budget(policy)?;
     let leased = u64::try_from(lease.permits().as_thousandths()).ok()?;
@@ -106,7 +106,7 @@ fn ledger_of(policy: &Policy, lease: &TokenLease, now: Timestamp) -> Option<Quot
     }
 }
 
-/// The budget of a policy; `None` for a policy without tokens.
+/// Returns the budget of a policy; `None` for a policy without tokens.
 #[must_use]
 pub fn budget(policy: &Policy) -> Option<QuotaBudget> {
     if !LEASABLE.contains(&policy.algorithm_name()) {

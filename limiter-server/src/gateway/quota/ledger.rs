@@ -110,7 +110,7 @@ pub struct LedgerUsage {
 }
 
 impl HolderState {
-    /// The millionths of permits that its buckets can contain.
+    /// Returns the millionths of permits that its buckets can contain.
     fn permits(&self) -> u64 {
         self.bucket.permits() + self.before.map_or(0, |(before, _)| before.permits())
     }
@@ -138,8 +138,8 @@ pub struct QuotaLedger {
 }
 
 impl QuotaLedger {
-    /// The ledger of a lease with this number of permits, in thousandths, and these holders as
-    /// recorded at a time.
+    /// Returns the ledger of a lease with this number of permits, in thousandths, and these holders
+    /// as recorded at a time.
     #[must_use]
     pub fn recorded(
         budget: QuotaBudget,
@@ -160,19 +160,19 @@ impl QuotaLedger {
         }
     }
 
-    /// The holders with an assignment.
+    /// Returns the holders with an assignment.
     #[must_use]
     pub fn holders(&self) -> &BTreeMap<HolderId, HolderState> {
         &self.holders
     }
 
-    /// The holders without an assignment.
+    /// Returns the holders without an assignment.
     #[must_use]
     pub fn waiting(&self) -> &BTreeMap<HolderId, WaitingHolder> {
         &self.waiting
     }
 
-    /// The time of the state.
+    /// Returns the time of the state.
     #[must_use]
     pub fn updated_at(&self) -> Timestamp {
         self.updated_at
@@ -208,7 +208,7 @@ impl QuotaLedger {
         }
     }
 
-    /// The leased permits that are not assigned, rounded down.
+    /// Returns the leased permits that are not assigned, rounded down.
     #[must_use]
     pub fn stored(&self) -> u64 {
         self.stored_micros() / MILLION
@@ -218,23 +218,23 @@ impl QuotaLedger {
         u64::try_from(self.stored.max(0)).unwrap_or(u64::MAX)
     }
 
-    /// The bucket of a holder.
+    /// Returns the bucket of a holder.
     #[must_use]
     pub fn assigned(&self, holder: &HolderId) -> Option<AssignedBucket> {
         self.holders.get(holder).map(|holder| holder.bucket)
     }
 
-    /// The permits that can be leased.
+    /// Returns the permits that can be leased.
     fn leasable(&self) -> u64 {
         self.budget.capacity - self.budget.capacity / UNLEASED
     }
 
-    /// The sum of the rates that may be in force.
+    /// Returns the sum of the rates that may be in force.
     fn rate(&self) -> MicroRate {
         self.holders.values().map(HolderState::rate).sum()
     }
 
-    /// The usage since the state was recorded, and the next lease.
+    /// Returns the usage since the state was recorded, and the next lease.
     #[must_use]
     pub fn usage(&self) -> LedgerUsage {
         let assigned: u64 = self.holders.values().map(HolderState::permits).sum();

@@ -43,7 +43,7 @@ pub struct QuotaServer {
 }
 
 impl QuotaServer {
-    /// A service for this gateway.
+    /// Creates a service for this gateway.
     #[must_use]
     pub fn new(gateway: Gateway) -> Self {
         Self { gateway }

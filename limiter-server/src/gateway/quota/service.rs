@@ -37,7 +37,7 @@ pub(crate) struct Subscription {
 }
 
 impl QuotaService {
-    /// A service without budgets, in front of a limiter.
+    /// Creates a service without budgets, in front of a limiter.
     #[must_use]
     pub fn new(limiter: Limiter) -> Self {
         Self {
@@ -87,7 +87,7 @@ impl QuotaService {
         Some(Subscription { budget, id })
     }
 
-    /// The current assignments of this node's streams, by domain and bucket.
+    /// Returns the current assignments of this node's streams, by domain and bucket.
     #[must_use]
     pub fn assignments(&self) -> Vec<QuotaAssignmentRow> {
         let budgets: Vec<Arc<Budget>> = self.budgets().values().cloned().collect();

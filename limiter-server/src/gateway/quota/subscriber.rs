@@ -185,7 +185,7 @@ impl StreamBucket {
     }
 }
 
-/// The strategy of an assigned bucket.
+/// Returns the strategy of an assigned bucket.
 pub(crate) fn token_bucket(bucket: AssignedBucket) -> StrategyKind {
     StrategyKind::TokenBucket(TokenBucket {
         max_tokens: bucket.max_tokens,
@@ -206,7 +206,7 @@ pub(crate) fn count(kind: &'static str) {
     metrics::counter!("limiter_server_quota_actions_total", "kind" => kind).increment(1);
 }
 
-/// A number that no other holder of any node has.
+/// Returns a number that no other holder of any node has.
 pub(crate) fn random_holder() -> HolderId {
     use std::hash::{BuildHasher, RandomState};
     // The seeds are random for each process, and differ for each instance.

@@ -39,12 +39,12 @@ impl Reply {
     /// The reply to a command that succeeded.
     pub(super) const OK: Self = Self::Simple("OK");
 
-    /// An error on one line of bounded length.
+    /// Returns an error on one line of bounded length.
     pub(super) fn error(message: impl Into<String>) -> Self {
         Self::Error(message.into())
     }
 
-    /// A text.
+    /// Returns a text.
     pub(super) fn text(text: impl Into<String>) -> Self {
         Self::Bulk(text.into().into_bytes())
     }
@@ -85,7 +85,7 @@ impl Reply {
     }
 }
 
-/// The error of a client without the needed scope, or without valid credentials.
+/// Returns the error of a client without the needed scope, or without valid credentials.
 pub(super) fn access_error(denial: &AccessDenial) -> Reply {
     match denial {
         AccessDenial::CredentialsMissing => {

@@ -206,7 +206,7 @@ impl Session {
         }
     }
 
-    /// The error of a connection whose client is not valid, or not any more.
+    /// Returns the error of a connection whose client is not valid, or not any more.
     fn refusal(&self) -> Option<Reply> {
         let denial = self.gateway.access().validate(&self.client).err()?;
         Some(access_error(&denial))

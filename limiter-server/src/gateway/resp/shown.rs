@@ -3,7 +3,7 @@
 /// The longest part of a value in an error message, in characters.
 const SHOWN_CHARS: usize = 64;
 
-/// A value of a client for an error message: printable, in quotes and truncated.
+/// Returns a value of a client for an error message: printable, in quotes and truncated.
 pub(super) fn shown(value: &[u8]) -> String {
     let text = String::from_utf8_lossy(value);
     let mut chars = text.chars();

@@ -58,7 +58,7 @@ impl ThrottleCommand {
         }
     }
 
-    /// The key without the name of a registered policy.
+    /// Returns the key without the name of a registered policy.
     fn key_of_policy(&self) -> &str {
         let named = self.key.strip_prefix(POLICY_PREFIX);
         let (_, key) = named
@@ -115,7 +115,7 @@ async fn peek(limiter: &Limiter, limit: &RequestedLimit) -> Result<LimitResult, 
     })
 }
 
-/// The policy and the key of `NAME:KEY`.
+/// Returns the policy and the key of `NAME:KEY`.
 fn registered(
     gateway: &Gateway,
     client: &Client,
@@ -145,7 +145,7 @@ fn registered(
     Ok((policy, key))
 }
 
-/// The five integers.
+/// Returns the five integers.
 fn result_reply(policy: &Policy, result: &LimitResult) -> Reply {
     let limit = integer(policy.quota().whole());
     let (remaining, reset) = match &result.outcome {
@@ -168,7 +168,8 @@ fn result_reply(policy: &Policy, result: &LimitResult) -> Reply {
     Reply::Array(numbers.into_iter().map(Reply::Integer).collect())
 }
 
-/// Whole seconds, rounded as in redis-cell: up, after a fraction of a millisecond was dropped.
+/// Returns whole seconds, rounded as in redis-cell: up, after a fraction of a millisecond was
+/// dropped.
 fn seconds(span: Duration) -> i64 {
     let more = u64::from(span.subsec_millis() > 0);
     integer(span.as_secs().saturating_add(more))

@@ -12,8 +12,8 @@ const TEXTS: [u8; 2] = [0x0c, 0x13];
 /// The object identifier 2.5.4.3, common name, with its tag and length.
 const COMMON_NAME: &[u8] = &[0x06, 0x03, 0x55, 0x04, 0x03];
 
-/// The DNS names and URIs of the subject alternative name, then the common name, of a verified
-/// certificate.
+/// Returns the DNS names and URIs of the subject alternative name, then the common name, of a
+/// verified certificate.
 pub(super) fn of(certificate: &CertificateDer<'_>) -> Vec<String> {
     let Ok(certificate) = EndEntityCert::try_from(certificate) else {
         return Vec::new();
@@ -25,7 +25,7 @@ pub(super) fn of(certificate: &CertificateDer<'_>) -> Vec<String> {
     alternative.chain(common_name(certificate.subject())).collect()
 }
 
-/// The common name of the content of a distinguished name: sets of sequences of an object
+/// Returns the common name of the content of a distinguished name: sets of sequences of an object
 /// identifier and a text (RFC 5280, section 4.1.2.4).
 fn common_name(mut subject: &[u8]) -> Option<String> {
     while let Some((SET, mut attributes, rest)) = element(subject) {
@@ -43,7 +43,7 @@ fn common_name(mut subject: &[u8]) -> Option<String> {
     None
 }
 
-/// The tag and the content of the first element, and the bytes after it.
+/// Returns the tag and the content of the first element, and the bytes after it.
 fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (tag, bytes) = bytes.split_first()?;
     let (first, bytes) = bytes.split_first()?;
@@ -68,7 +68,7 @@ fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
 mod tests {
     use super::*;
 
-    /// An attribute of a name in a set of its own.
+    /// Returns an attribute of a name in a set of its own.
     fn attribute(identifier: u8, tag: u8, text: &[u8]) -> Vec<u8> {
         let length = u8::try_from(text.len()).unwrap();
         let value = [&[0x06, 0x03, 0x55, 0x04, identifier, tag, length], text].concat();

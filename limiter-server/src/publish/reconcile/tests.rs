@@ -5,7 +5,7 @@ fn id(name: &str) -> DocumentId {
     (DocumentKind::Policy, name.to_owned())
 }
 
-/// A document with the contents of its revisions from the published one on.
+/// Returns a document with the contents of its revisions from the published one on.
 fn document(name: &str, published: i64, contents: &[Option<&str>]) -> (DocumentId, KnownDocument) {
     let first = published.max(1);
     let contents: BTreeMap<i64, Option<String>> = (first..)

@@ -31,7 +31,7 @@ pub(super) struct Chart {
 }
 
 impl Chart {
-    /// The calls of a policy over time, the denied ones below.
+    /// Returns the calls of a policy over time, the denied ones below.
     pub(super) fn over_time(policy: &PolicyReport) -> Self {
         let series = &policy.over_time;
         let calls = series.counts.iter().map(|counts| counts.admitted + counts.denied);
@@ -66,8 +66,8 @@ impl Chart {
         }
     }
 
-    /// The smallest capacity of each rate, both on a logarithmic scale; `None` for less than two
-    /// rates.
+    /// Returns the smallest capacity of each rate, both on a logarithmic scale; `None` for less
+    /// than two rates.
     pub(super) fn capacities(suggestion: &Suggestion) -> Option<Self> {
         let buckets = &suggestion.buckets;
         let (first, last) = (buckets.first()?, buckets.last()?);
@@ -123,7 +123,7 @@ impl Chart {
         })
     }
 
-    /// The chart for a page. Its labels are outside of the image.
+    /// Returns the chart for a page. Its labels are outside of the image.
     pub(super) fn inline(&self, stretch: bool) -> String {
         let aspect = if stretch {
             " preserveAspectRatio=\"none\""
@@ -136,7 +136,7 @@ impl Chart {
         )
     }
 
-    /// The chart as an image with its labels.
+    /// Returns the chart as an image with its labels.
     pub(super) fn image(&self) -> String {
         let (width, height) = (WIDTH + 2.0 * MARGIN, HEIGHT + 3.0 * MARGIN);
         let right = WIDTH + MARGIN;
@@ -159,7 +159,7 @@ impl Chart {
     }
 }
 
-/// The end of the last interval, in seconds since 1970.
+/// Returns the end of the last interval, in seconds since 1970.
 fn end(series: &Series) -> u64 {
     series.start + series.interval * series.counts.len() as u64
 }
@@ -177,7 +177,7 @@ fn as_float(number: u64) -> f64 {
     number as f64
 }
 
-/// Text for HTML and SVG, in elements and in quoted attributes.
+/// Returns text for HTML and SVG, in elements and in quoted attributes.
 pub(super) fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for character in text.chars() {

@@ -66,7 +66,7 @@ fn write_page(report: &ReplayReport, to: &mut String) -> fmt::Result {
     Ok(())
 }
 
-/// The result in one sentence.
+/// Returns the result in one sentence.
 fn headline(report: &ReplayReport) -> String {
     let share = |result: &PolicySetReport| percent(result.denied, report.calls);
     match report.results.as_slice() {

@@ -54,7 +54,7 @@ fn write_all(report: &ReplayReport, to: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
-/// A text of a log without control characters, which a terminal would obey.
+/// Returns a text of a log without control characters, which a terminal would obey.
 fn shown(text: &str) -> String {
     let shown = |of: char| if of.is_control() { '\u{fffd}' } else { of };
     text.chars().map(shown).collect()
@@ -143,7 +143,7 @@ fn write_suggestion(suggestion: &Suggestion, to: &mut String) -> std::fmt::Resul
 }
 
 impl Suggestion {
-    /// Everything that limits the accuracy of the suggestion, as sentences.
+    /// Adds each limit of the accuracy of the suggestion as a sentence.
     fn add_notes(&self, notes: &mut Vec<String>) {
         let (calls, keys, omitted) = (
             grouped(self.calls),
@@ -171,7 +171,7 @@ impl Suggestion {
 }
 
 impl PolicyReport {
-    /// A note on a policy that is not enforced.
+    /// Returns a note on a policy that is not enforced.
     pub(super) fn mode_note(&self) -> &'static str {
         match self.enforcement.as_str() {
             "shadow" => ", in shadow mode: would deny",
@@ -182,7 +182,7 @@ impl PolicyReport {
 }
 
 impl ReplayReport {
-    /// Everything that limits the accuracy of the report, as sentences.
+    /// Returns everything that limits the accuracy of the report, as sentences.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();

@@ -11,7 +11,7 @@ use crate::replay::suggest::rates::SuggestedRate;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Denials(pub(super) u64);
 
-/// The smallest capacity in whole permits at which no call of the key is denied.
+/// Returns the smallest capacity in whole permits at which no call of the key is denied.
 pub(super) fn capacity_without_denial(events: &[Event], rate: SuggestedRate) -> u64 {
     let (mut used, mut most, mut last) = (0_u128, 0, 0);
     for event in events {
@@ -24,7 +24,7 @@ pub(super) fn capacity_without_denial(events: &[Event], rate: SuggestedRate) -> 
     u64::try_from(most.div_ceil(permit)).unwrap_or(u64::MAX)
 }
 
-/// The calls of the key that a bucket of this capacity denies.
+/// Returns the calls of the key that a bucket of this capacity denies.
 pub(super) fn denials(events: &[Event], rate: SuggestedRate, capacity: u64) -> Denials {
     let full = parts(rate, 1_000) * u128::from(capacity);
     let (mut used, mut last, mut denied) = (0_u128, 0, 0);

@@ -200,14 +200,14 @@ pub(super) struct Traffic {
 }
 
 impl Traffic {
-    /// The calls of each key.
+    /// Returns the calls of each key.
     pub(super) fn each(&self) -> impl Iterator<Item = &[Event]> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         let ranges = starts.zip(self.ends.iter().copied());
         ranges.map(|(start, end)| self.events.get(start..end).unwrap_or_default())
     }
 
-    /// The calls of one key.
+    /// Returns the calls of one key.
     pub(super) fn key(&self, number: usize) -> &[Event] {
         let start = match number.checked_sub(1) {
             Some(before) => self.ends.get(before).copied().unwrap_or_default(),
@@ -230,7 +230,7 @@ impl Traffic {
         self.events.iter().any(|event| Some(event.cost) != first)
     }
 
-    /// The times of the first and of the last call.
+    /// Returns the times of the first and of the last call.
     pub(super) fn span(&self) -> Option<(u64, u64)> {
         let times = || self.events.iter().map(|event| event.at);
         Some((times().min()?, times().max()?))

@@ -26,8 +26,8 @@ pub struct SuggestedRate {
 }
 
 impl SuggestedRate {
-    /// The rate nearest to this number of thousandths of a permit per day: in the shortest period
-    /// in which it is at least one permit, rounded down to a number of digits.
+    /// Returns the rate nearest to this number of thousandths of a permit per day: in the shortest
+    /// period in which it is at least one permit, rounded down to a number of digits.
     pub(super) fn near(thousandths_per_day: u64, digits: u32) -> Self {
         let days = |period: usize| PERIODS.get(period).map_or(1, |(seconds, _)| 86_400 / seconds);
         let per = |period: usize| thousandths_per_day / days(period);
@@ -132,7 +132,7 @@ fn total(events: &[Event]) -> u64 {
     costs.fold(0, u64::saturating_add)
 }
 
-/// The largest cost of calls within a second of the calendar.
+/// Returns the largest cost of calls within a second of the calendar.
 fn busiest_second(events: &[Event]) -> u64 {
     let (mut most, mut sum, mut second) = (0_u64, 0_u64, 0);
     for event in events {
@@ -155,7 +155,7 @@ fn at_target(values: &mut [u64], target: DenialTarget) -> Option<u64> {
     values.get(above).or(values.last()).copied()
 }
 
-/// The largest number that is at most a part of a million of all.
+/// Returns the largest number that is at most a part of a million of all.
 pub(super) fn denied_of(all: u64, part: u64) -> u64 {
     let denied = u128::from(all) * u128::from(part) / u128::from(MILLION);
     u64::try_from(denied).unwrap_or(u64::MAX)

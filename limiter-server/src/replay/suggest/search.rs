@@ -47,7 +47,7 @@ fn needs(traffic: &Traffic, rate: SuggestedRate) -> Vec<(u64, usize)> {
     needs
 }
 
-/// The denied calls, or a number above `limit` as soon as there are more.
+/// Returns the denied calls, or a number above `limit` as soon as there are more.
 fn denied_calls(
     traffic: &Traffic,
     needs: &[(u64, usize)],
@@ -65,7 +65,7 @@ fn denied_calls(
     denied
 }
 
-/// The smallest number up to `high` for which the condition holds; it holds for `high`.
+/// Returns the smallest number up to `high` for which the condition holds; it holds for `high`.
 fn bisect(high: u64, holds: impl Fn(u64) -> bool) -> u64 {
     let (mut low, mut high) = (0, high);
     while low < high {

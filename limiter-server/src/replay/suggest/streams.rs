@@ -75,7 +75,7 @@ mod tests {
         key.wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
-    /// The used and the omitted calls of a policy.
+    /// Returns the used and the omitted calls of a policy.
     fn counts(suggestions: &[Suggestion], policy: &str) -> (u64, u64) {
         let mut all = suggestions.iter();
         let found = all.find(|of| of.policy.as_deref() == Some(policy)).unwrap();

@@ -20,7 +20,7 @@ fn suggestion(calls: &[RecordedCall], target: DenialTarget) -> Option<Suggestion
     Suggestion::compute(None, events, target)
 }
 
-/// The calls and keys that the limiter denies.
+/// Returns the calls and keys that the limiter denies.
 fn denied_by_limiter(calls: &[RecordedCall], capacity: u64, rate: &str) -> (u64, u64) {
     let clock = ManualClock::new();
     let limits = Limiter::in_process().clock(&clock).build();

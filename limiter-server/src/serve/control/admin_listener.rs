@@ -19,7 +19,8 @@ use crate::listener::http::HttpVersions;
 use crate::listener::{self, Listener};
 use crate::settings::{Settings, TlsSettings};
 
-/// The TLS of the admin listener: none on loopback addresses, which a proxy on this machine uses.
+/// Returns the TLS of the admin listener: none on loopback addresses, which a proxy on this machine
+/// uses.
 pub(super) fn tls(settings: &Settings, address: SocketAddr) -> Option<&TlsSettings> {
     settings.tls.as_ref().filter(|_| !address.ip().is_loopback())
 }
@@ -43,7 +44,7 @@ pub(super) async fn serve(
     listener::http::serve(listener, HttpVersions::All, routes, end).await;
 }
 
-/// The answer while the database has not answered yet.
+/// Returns the answer while the database has not answered yet.
 fn waiting() -> Response {
     let text = format!(
         "The database does not answer. Limits stay in force.\nPolicies are read-only until it answers.\n\

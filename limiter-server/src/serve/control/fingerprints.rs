@@ -9,7 +9,7 @@ use crate::publish::{Publisher, key_secret};
 use crate::secret::fingerprint::KeyFingerprints;
 use crate::settings::Settings;
 
-/// The fingerprints of each namespace; those of the gateway's namespace are its own.
+/// Returns the fingerprints of each namespace; those of the gateway's namespace are its own.
 pub(super) fn fingerprints_of(
     gateway: &Gateway,
     publishers: &[Publisher],

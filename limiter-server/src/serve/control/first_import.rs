@@ -49,7 +49,7 @@ pub(super) async fn import_file(store: &Store, namespace: &str, path: &Path) -> 
     }
 }
 
-/// The documents of a registry with their authors.
+/// Returns the documents of a registry with their authors.
 fn documents_of(
     registry: &PolicyRegistry,
     namespace: &str,
@@ -102,7 +102,8 @@ fn documents_of(
     Ok(documents)
 }
 
-/// The authors and times of a policy. A policy without a last change has that of its creation.
+/// Returns the authors and times of a policy. A policy without a last change has that of its
+/// creation.
 fn authorship_of(text: &PolicyText, now: i64) -> Result<Authorship, String> {
     let metadata = text.entry().metadata();
     let (created_by, updated_by) = (metadata.created_by(), metadata.updated_by());

@@ -50,8 +50,8 @@ fn number(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// The outbox, the suspensions, the alerts and the tokens, also those of a gateway. A failure keeps
-/// the last values.
+/// Measures the outbox, the suspensions, the alerts and the tokens, also those of a gateway. A
+/// failure keeps the last values.
 async fn measure_store(store: &Store, publisher: &Publisher, gateway: Option<&AccessTable>) {
     let (namespace, now) = (publisher.namespace(), now_micros());
     if let Ok(publication) = store.publication(namespace).await {
@@ -84,7 +84,7 @@ async fn measure_store(store: &Store, publisher: &Publisher, gateway: Option<&Ac
     }
 }
 
-/// The state of Redis, and the processes that have not adopted the published registry.
+/// Measures the state of Redis, and the processes that have not adopted the published registry.
 async fn measure_redis(store: &Store, publisher: &Publisher) {
     let Some(redis) = publisher.redis() else {
         return;

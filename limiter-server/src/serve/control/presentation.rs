@@ -6,8 +6,8 @@ use crate::admin::GatewayAddresses;
 use crate::settings::{ListenAddress, NamespaceSettings, Settings};
 use crate::store::NamespaceLook;
 
-/// The addresses of the listeners. Those on unix sockets and, with the role admin, on free ports
-/// are not known.
+/// Returns the addresses of the listeners. Those on unix sockets and, with the role admin, on free
+/// ports are not known.
 pub(super) fn addresses(settings: &Settings) -> GatewayAddresses {
     let known = |address: &ListenAddress| match address {
         ListenAddress::Tcp(address) if address.port() != 0 && !address.ip().is_unspecified() => {
@@ -22,7 +22,7 @@ pub(super) fn addresses(settings: &Settings) -> GatewayAddresses {
     }
 }
 
-/// The names and colours that the settings file gives to namespaces.
+/// Returns the names and colours that the settings file gives to namespaces.
 pub(super) fn looks(namespaces: &[NamespaceSettings]) -> BTreeMap<String, NamespaceLook> {
     let configured = namespaces
         .iter()

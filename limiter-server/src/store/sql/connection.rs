@@ -90,7 +90,7 @@ impl SqlConnection {
         Ok(affected?)
     }
 
-    /// The rows of a query with values.
+    /// Returns the rows of a query with values.
     pub(super) async fn rows(&mut self, sql: &str, binds: Vec<Bind>) -> Result<Vec<SqlRow>, StoreError> {
         let dialect = self.start()?;
         let timeout = self.timeout;
@@ -148,7 +148,7 @@ impl Drop for SqlConnection {
     }
 }
 
-/// The answer of a statement; [`StoreError::Unavailable`] without one.
+/// Returns the answer of a statement; [`StoreError::Unavailable`] without one.
 async fn within<T>(
     timeout: Duration,
     answer: impl Future<Output = Result<T, sqlx::Error>>,

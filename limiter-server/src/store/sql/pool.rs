@@ -149,7 +149,7 @@ impl SqlPool {
         SqlTransaction::begin(self.acquire().await?, permit, self.audit_lines).await
     }
 
-    /// The rows of a query outside of a transaction.
+    /// Returns the rows of a query outside of a transaction.
     pub(in crate::store) async fn rows(
         &self,
         sql: &str,
@@ -158,7 +158,7 @@ impl SqlPool {
         self.acquire().await?.rows(sql, binds).await
     }
 
-    /// A connection that answers.
+    /// Returns a connection that answers.
     async fn acquire(&self) -> Result<SqlConnection, StoreError> {
         let pooled = match &self.connections {
             Connections::Sqlite(pool, _) => PooledConnection::Sqlite(pool.acquire().await?),
@@ -168,7 +168,7 @@ impl SqlPool {
         Ok(SqlConnection::new(pooled))
     }
 
-    /// The first row of a query outside of a transaction.
+    /// Returns the first row of a query outside of a transaction.
     pub(in crate::store) async fn row(
         &self,
         sql: &str,

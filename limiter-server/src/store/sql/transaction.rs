@@ -75,7 +75,7 @@ impl SqlTransaction {
         self.open.connection()?.execute(sql, binds).await
     }
 
-    /// The rows of a query.
+    /// Returns the rows of a query.
     pub(in crate::store) async fn rows(
         &mut self,
         sql: &str,
@@ -84,7 +84,7 @@ impl SqlTransaction {
         self.open.connection()?.rows(sql, binds).await
     }
 
-    /// The first row of a query.
+    /// Returns the first row of a query.
     pub(in crate::store) async fn row(
         &mut self,
         sql: &str,

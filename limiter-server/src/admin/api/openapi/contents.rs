@@ -56,7 +56,7 @@ impl SchemaList {
         json!({ "$ref": format!("#/components/schemas/{name}") })
     }
 
-    /// The schemas as the member `schemas` of the components.
+    /// Returns the schemas as the member `schemas` of the components.
     pub(super) fn into_json(self) -> Value {
         let mut components = Components::new();
         components.schemas.extend(self.0);
@@ -64,13 +64,13 @@ impl SchemaList {
     }
 }
 
-/// The path of a route of a namespace below it, or the path of another route.
+/// Returns the path of a route of a namespace below it, or the path of another route.
 fn below_namespace(route: &Route) -> &'static str {
     let rest = route.path.strip_prefix("/namespaces/{namespace}");
     rest.filter(|rest| !rest.is_empty()).unwrap_or(route.path)
 }
 
-/// The schema of the body of a request; `None` for a route without a body.
+/// Returns the schema of the body of a request; `None` for a route without a body.
 pub(super) fn body(route: &Route, schemas: &mut SchemaList) -> Option<Value> {
     Some(match (route.method, below_namespace(route)) {
         ("POST", "/setup") => schemas.add::<SetupBody>(),
@@ -102,7 +102,7 @@ pub(super) fn body(route: &Route, schemas: &mut SchemaList) -> Option<Value> {
     })
 }
 
-/// The parameters of the query and the conditional headers of a route.
+/// Returns the parameters of the query and the conditional headers of a route.
 pub(super) fn parameters(route: &Route) -> Vec<Value> {
     fn query<T: IntoParams>() -> Vec<Value> {
         let parameters = T::into_params(|| Some(ParameterIn::Query));

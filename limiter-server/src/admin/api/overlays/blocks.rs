@@ -49,7 +49,7 @@ struct BlockTest {
 }
 
 impl BlockTest {
-    /// A test of a key whose policy declares these parts.
+    /// Creates a test of a key whose policy declares these parts.
     fn new(key: &str, declared: &[String], at: Timestamp) -> Result<Self, ConfigError> {
         let clock = ManualClock::starting_at(at);
         let policy = Policy::token_bucket("block").capacity(1).rate("1/s").build()?;
@@ -152,8 +152,8 @@ fn require_block(caller: &AdminCaller, namespace: &str, app: Option<&str>) -> Re
     )
 }
 
-/// The blocks. With `at`, those that were active at that time; with `key`, each states whether it
-/// contains the key.
+/// Returns the blocks. With `at`, those that were active at that time; with `key`, each states
+/// whether it contains the key.
 pub(in crate::admin::api) async fn blocks(
     State(admin): State<Admin>,
     caller: AdminCaller,
@@ -189,7 +189,7 @@ pub(in crate::admin::api) async fn blocks(
     ))
 }
 
-/// The names of the parts of keys that a policy declared at a time.
+/// Returns the names of the parts of keys that a policy declared at a time.
 async fn declared_parts(
     admin: &Admin,
     namespace: &str,

@@ -13,8 +13,8 @@ use crate::store::{DocumentKind, OVERLAYS, StoredRevision, now_micros};
 /// The number of revisions that are read at once.
 const PAGE: i64 = 100;
 
-/// The suspensions and blocks, their revision, and the time. Without `at`, all that are saved; with
-/// `at`, those that were active at that time.
+/// Returns the suspensions and blocks, their revision, and the time. Without `at`, all that are
+/// saved; with `at`, those that were active at that time.
 pub(super) async fn registry_at(
     admin: &Admin,
     namespace: &str,
@@ -33,7 +33,7 @@ pub(super) async fn registry_at(
     Ok((registry, revision.number, time))
 }
 
-/// The newest revision that was saved until a time.
+/// Returns the newest revision that was saved until a time.
 async fn revision_at(
     admin: &Admin,
     namespace: &str,

@@ -91,7 +91,7 @@ impl Overlay for Suspension {
     }
 }
 
-/// The apps to which a suspension applies; `None` for all.
+/// Returns the apps to which a suspension applies; `None` for all.
 async fn apps_of(
     admin: &Admin,
     namespace: &str,
@@ -129,8 +129,8 @@ async fn require_suspend(
     AdminProblem::unless(verdict, "an owner of the apps suspends policies")
 }
 
-/// The suspensions, and the subscribers that do not obey them; null if these are not known. With
-/// `at`, those that were active at that time.
+/// Returns the suspensions, and the subscribers that do not obey them; null if these are not known.
+/// With `at`, those that were active at that time.
 pub(in crate::admin::api) async fn suspensions(
     State(admin): State<Admin>,
     caller: AdminCaller,

@@ -32,7 +32,7 @@ pub struct Route {
     pub summary: &'static str,
 }
 
-/// A route in one line of the list.
+/// Returns a route in one line of the list.
 pub(super) const fn route(
     method: &'static str,
     path: &'static str,

@@ -31,8 +31,8 @@ const REPLACED: u64 = 8;
 const PERMITS_TOLERANCE: u64 = 8;
 
 impl QuotaLedger {
-    /// The rate that is divided. The rest pays for changes: with the whole rate assigned, stored
-    /// permits would never return, and no bucket could change again.
+    /// Returns the rate that is divided. The rest pays for changes: with the whole rate assigned,
+    /// stored permits would never return, and no bucket could change again.
     pub(super) fn assignable(&self) -> MicroRate {
         self.budget.rate - self.budget.rate / RESERVE
     }
@@ -44,10 +44,10 @@ impl QuotaLedger {
         self.rate() > self.budget.rate || permits > self.leasable().saturating_mul(MILLION)
     }
 
-    /// The rate that must come from holders above their shares: that of waiting holders, and of
-    /// holders with less than half of a share that they demand, without the rate that is or becomes
-    /// unassigned. The differences that [`tolerance`](Self::tolerance) permits can amount to the
-    /// share of one holder among many.
+    /// Returns the rate that must come from holders above their shares: that of waiting holders,
+    /// and of holders with less than half of a share that they demand, without the rate that is or
+    /// becomes unassigned. The differences that [`tolerance`](Self::tolerance) permits can amount
+    /// to the share of one holder among many.
     pub(super) fn missing_rate(&self, shares: &[(HolderId, MicroRate)]) -> MicroRate {
         let lacking = shares
             .iter()
@@ -65,7 +65,8 @@ impl QuotaLedger {
         lacking.sum::<MicroRate>().saturating_sub(free)
     }
 
-    /// The part by which the rate of a holder may differ from its share: one of this number.
+    /// Returns the part by which the rate of a holder may differ from its share: one of this
+    /// number.
     fn tolerance(&self, holder: &HolderState) -> u64 {
         let is_limited = |holder: &HolderState| holder.demand > holder.bucket.rate();
         if is_limited(holder) {
@@ -77,7 +78,7 @@ impl QuotaLedger {
         }
     }
 
-    /// The permits of the bucket for a rate.
+    /// Returns the permits of the bucket for a rate.
     fn permits(&self, rate: MicroRate) -> u64 {
         proportional_permits(rate, self.budget.rate, self.budget.capacity)
     }
@@ -93,7 +94,7 @@ impl QuotaLedger {
         self.is_exceeded() && self.holders.get(&holder).is_some_and(exceeds)
     }
 
-    /// The bucket for a share; `None` if the assigned one is near enough, or nothing can be
+    /// Returns the bucket for a share; `None` if the assigned one is near enough, or nothing can be
     /// assigned now.
     pub(super) fn bucket(&self, holder: HolderId, share: MicroRate) -> Option<AssignedBucket> {
         let known = self.holders.get(&holder);
