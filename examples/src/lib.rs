@@ -17,13 +17,13 @@ pub type Failure = Box<dyn Error + Send + Sync>;
 /// The store in this process.
 pub const MEMORY: &str = "memory";
 
-/// The store of `REDIS_URL`, or the store in this process.
+/// Returns the store of `REDIS_URL`, or the store in this process.
 #[must_use]
 pub fn store() -> String {
     env::var("REDIS_URL").unwrap_or_else(|_| MEMORY.to_owned())
 }
 
-/// A limiter that decides in `store`: [`MEMORY`], or the URL of an available Redis server.
+/// Returns a limiter that decides in `store`: [`MEMORY`], or the URL of an available Redis server.
 ///
 /// # Errors
 ///
@@ -37,8 +37,8 @@ pub async fn limiter(store: &str, namespace: &str) -> Result<Limiter, Failure> {
     Ok(limits)
 }
 
-/// The limiter of a server, in `store`. If Redis is unavailable, the server starts anyway, and each
-/// policy decides as configured for an outage.
+/// Returns the limiter of a server, in `store`. If Redis is unavailable, the server starts anyway,
+/// and each policy decides as configured for an outage.
 ///
 /// # Errors
 ///
@@ -65,7 +65,7 @@ fn in_redis(_url: &str, namespace: &str) -> Result<Limiter, Failure> {
     Err(format!("cannot decide for `{namespace}` in Redis: built without the feature `redis`").into())
 }
 
-/// The exit code of an example; prints its error.
+/// Returns the exit code of an example; prints its error.
 #[expect(clippy::print_stderr, reason = "an example prints its results")]
 pub fn ended(outcome: Result<(), Failure>) -> ExitCode {
     match outcome {
@@ -77,7 +77,7 @@ pub fn ended(outcome: Result<(), Failure>) -> ExitCode {
     }
 }
 
-/// A failure and its causes in one line.
+/// Returns a failure and its causes in one line.
 #[must_use]
 pub fn describe(failure: &Failure) -> String {
     let mut text = failure.to_string();

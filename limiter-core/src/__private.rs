@@ -76,7 +76,7 @@ pub fn try_decide(check: &Check<'_>) -> Poll<Result<Decision, Rejection>> {
     check.try_decide()
 }
 
-/// A check for which [`try_decide`] has returned `Pending`: it queries the store at once.
+/// Returns a check for which [`try_decide`] has returned `Pending`: it queries the store at once.
 pub fn after_try(check: Check<'_>) -> Check<'_> {
     check.after_try()
 }

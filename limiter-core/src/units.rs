@@ -74,7 +74,7 @@ impl From<SystemTime> for Timestamp {
     }
 }
 
-/// Whole microseconds of `span`, rounded up.
+/// Returns whole microseconds of `span`, rounded up.
 pub(crate) fn micros_ceil(span: Duration) -> u64 {
     u64::try_from(span.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX)
 }

@@ -392,7 +392,7 @@ impl ArgumentName {
         self.row().map_or("", |row| row.text)
     }
 
-    /// How the argument is written.
+    /// Returns an example of the argument.
     pub(crate) fn example(self) -> &'static str {
         self.row().map_or("", |row| row.example)
     }

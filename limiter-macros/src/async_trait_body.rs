@@ -80,9 +80,9 @@ impl AsyncTraitBody {
         found.0
     }
 
-    /// The parameters that the async block destructures first. `#[async_trait]` generates `let
-    /// State(app) = { let __arg1 = __arg1; __arg1 };`. Other statements belong to the body: their
-    /// patterns may be refutable, and their names do not exist before the body runs.
+    /// Returns the parameters that the async block destructures first. `#[async_trait]` generates
+    /// `let State(app) = { let __arg1 = __arg1; __arg1 };`. Other statements belong to the body:
+    /// their patterns may be refutable, and their names do not exist before the body runs.
     pub(crate) fn destructured_params(&self) -> Vec<(Ident, Pat)> {
         let statements = |input: ParseStream<'_>| syn::Block::parse_within(input);
         let Ok(statements) = statements.parse2(self.block.stream()) else {

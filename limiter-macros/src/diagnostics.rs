@@ -31,7 +31,7 @@ impl Diagnostics {
         self.errors.push(AnnotationError { error, of_block });
     }
 
-    /// The value; an error is added and yields `None`.
+    /// Returns the value; an error is added and yields `None`.
     pub(crate) fn ok<T>(&mut self, result: syn::Result<T>) -> Option<T> {
         result.map_err(|error| self.push(error)).ok()
     }
@@ -41,7 +41,7 @@ impl Diagnostics {
         self.errors.len()
     }
 
-    /// One `compile_error!` for each error.
+    /// Returns one `compile_error!` for each error.
     pub(crate) fn into_tokens(self) -> TokenStream {
         self.errors
             .iter()

@@ -73,7 +73,7 @@ impl ToTokens for LimitedFn {
 }
 
 impl LimitedFn {
-    /// The decision, and the response to its rejection.
+    /// Returns the decision, and the response to its rejection.
     fn guard(&self) -> TokenStream {
         let private = &private(&self.krate);
         let guard = marker();

@@ -110,7 +110,7 @@ pub(crate) struct Param {
 }
 
 impl Func {
-    /// The position of the guard. Reports functions that cannot be limited.
+    /// Returns the position of the guard. Reports functions that cannot be limited.
     pub(crate) fn shape(&self, diagnostics: &mut Diagnostics) -> Option<GuardPosition> {
         let before = diagnostics.count();
         let sig = &self.sig;

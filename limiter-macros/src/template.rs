@@ -134,7 +134,7 @@ impl Piece {
     }
 }
 
-/// The first placeholder of an argument in a text that is no format string.
+/// Returns the first placeholder of an argument in a text that is no format string.
 pub(crate) fn placeholder_in<'t>(text: &'t str, names: &Names) -> Option<&'t str> {
     let insides = text
         .split('{')

@@ -37,7 +37,7 @@ impl Client {
         Self(Arc::new(ClientState::new(limits, id.into())))
     }
 
-    /// The id of the client: the key of its usage of rates per client.
+    /// Returns the id of the client: the key of its usage of rates per client.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.0.id

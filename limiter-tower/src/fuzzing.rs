@@ -15,7 +15,7 @@ pub struct Lines<'a> {
 }
 
 impl Lines<'_> {
-    /// The addresses in the lines, the nearest first.
+    /// Returns the addresses in the lines, the nearest first.
     pub fn addresses(self) -> impl Iterator<Item = Option<IpAddr>> {
         let syntax = if self.is_rfc_7239 {
             Syntax::Forwarded
@@ -25,7 +25,7 @@ impl Lines<'_> {
         crate::key::nearest_first(syntax, self.lines.iter().map(Vec::as_slice))
     }
 
-    /// The client's address.
+    /// Returns the client's address.
     pub fn client(self, trust: &TrustedProxies, peer: Option<IpAddr>) -> Option<IpAddr> {
         trust.client(|| peer, self.addresses()).ok()
     }

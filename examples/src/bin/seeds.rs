@@ -113,7 +113,7 @@ async fn play_all(store: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The store that the arguments name.
+/// Returns the store that the arguments name.
 fn chosen_store(mut arguments: impl Iterator<Item = String>) -> Result<String, String> {
     let mut store = None;
     while let Some(argument) = arguments.next() {

@@ -39,7 +39,7 @@ impl Letters {
     }
 }
 
-/// The service in process, and the clock that drives it.
+/// Returns the service in process, and the clock that drives it.
 fn letters() -> Result<(Letters, ManualClock), ConfigError> {
     let clock = ManualClock::new();
     let limits = Limiter::in_process().clock(&clock).build();

@@ -31,7 +31,7 @@ enum CustomerTier {
 }
 
 impl CustomerTier {
-    /// The name of its policy.
+    /// Returns the name of its policy.
     fn policy(self) -> &'static str {
         match self {
             Self::Free => "free",
@@ -51,7 +51,7 @@ impl fmt::Display for Customer {
     }
 }
 
-/// The policies, as an operator writes them.
+/// Returns the policies, as an operator writes them.
 fn text(a_minute: impl fmt::Display) -> String {
     format!(
         r#"[policy.free]
@@ -118,7 +118,7 @@ impl Operator {
         Ok(())
     }
 
-    /// The current error in the published text.
+    /// Returns the current error in the published text.
     fn error_text(&self) -> Option<limiter_core::registry::RegistryError> {
         match self {
             Self::File { followed, .. } => followed.last_error(),

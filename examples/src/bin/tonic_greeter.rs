@@ -63,7 +63,7 @@ async fn greet(client: &mut GreeterClient<Channel>, caller: &'static str) -> Res
     Ok(client.greet(request).await?.into_inner().message)
 }
 
-/// The retry delay that the server sends. It is present only if a retry can succeed.
+/// Returns the retry delay that the server sends. It is present only if a retry can succeed.
 fn retry_delay(status: &Status) -> Option<Duration> {
     status.get_details_retry_info()?.retry_delay
 }

@@ -244,7 +244,7 @@ mod tests {
     use crate::algorithm::{level, step};
     use crate::policy::Policy;
 
-    /// Two policies, each as a bucket and as a funnel.
+    /// Returns two policies, each as a bucket and as a funnel.
     fn algorithms(random: &mut fastrand::Rng) -> Vec<Algorithm> {
         let rates = ["1/s", "7/3s", "999_983/day", "1/30d", "4_000_000/s", "0.001/s"];
         let mut algorithms = Vec::new();

@@ -32,7 +32,7 @@ use crate::units::micros_ceil;
 const FALLBACK_RETRY_AFTER: Duration = Duration::from_millis(500);
 
 impl RedisBackend {
-    /// The permits that this replica holds.
+    /// Returns the permits that this replica holds.
     pub(super) fn permit_table(&self) -> &std::sync::Arc<PermitTable<PermitLease>> {
         self.permit_leases.table()
     }

@@ -48,7 +48,7 @@ pub(crate) struct RecordedCharge {
     pub(crate) algorithm: [u8; 8],
 }
 
-/// A digest of an algorithm and its parameters.
+/// Returns a digest of an algorithm and its parameters.
 ///
 /// Its input is the debug format, which may differ between versions of this crate. A digest that
 /// matches no policy stops refunds across a proportional policy change, and bounds the time of

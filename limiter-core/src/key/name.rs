@@ -34,7 +34,8 @@ impl Namespace {
         format!("{}|{{usage}}|denied|{minute}", self.0)
     }
 
-    /// The Redis key of a detached reservation: three parts, where the state of a limit has four.
+    /// Returns the Redis key of a detached reservation: three parts, where the state of a limit has
+    /// four.
     #[cfg(feature = "redis")]
     pub(crate) fn reservation_key(&self, id: [u8; 16]) -> String {
         format!("{}|reservation|{:032x}", self.0, u128::from_be_bytes(id))

@@ -89,7 +89,7 @@ mod tests {
     }
 
     impl MemoryStore {
-        /// The computed outcomes of a decision by the fast step.
+        /// Returns the computed outcomes of a decision by the fast step.
         fn decide_fast_if_possible<const N: usize>(
             &self,
             requests: [&LimitRequest<'_>; N],

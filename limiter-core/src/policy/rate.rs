@@ -104,7 +104,7 @@ impl Rate {
         Self::per(amount, Duration::from_secs(1))
     }
 
-    /// One permit per second.
+    /// Returns the rate of one permit per second.
     #[cfg(feature = "registry")]
     pub(crate) fn one_per_second() -> Self {
         Self::reduced(1, 1_000)

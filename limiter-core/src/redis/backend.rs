@@ -279,7 +279,7 @@ impl RedisBackend {
         request.on_store_failure() == OnStoreFailure::Local && is_outage(error.kind())
     }
 
-    /// The decision from this replica's share, because Redis failed with `error`.
+    /// Returns the decision from this replica's share, because Redis failed with `error`.
     fn decided_by_share(
         &self,
         request: &DecisionRequest<'_>,
@@ -380,12 +380,12 @@ impl RedisBackend {
         within(patience, self.store.ready([permits])).await
     }
 
-    /// The connection to Redis with its scripts.
+    /// Returns the connection to Redis with its scripts.
     pub(crate) fn store(&self) -> &RedisStore {
         &self.store
     }
 
-    /// The number of replicas that share the limits.
+    /// Returns the number of replicas that share the limits.
     pub(crate) fn replicas(&self) -> u32 {
         self.replicas.count()
     }

@@ -89,7 +89,7 @@ impl LocalFallback {
         }
     }
 
-    /// The permits that Redis has not received.
+    /// Returns the permits that Redis has not received.
     pub(crate) fn unreported(&self) -> &UnreportedPermits {
         &self.unreported
     }

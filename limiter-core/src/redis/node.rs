@@ -363,7 +363,7 @@ fn missing_verdict() -> StoreError {
     StoreError::new(StoreErrorKind::Protocol, "reply of the script has no verdict")
 }
 
-/// The runtime that drove the batch has ended.
+/// Returns the error of a batch whose runtime has ended.
 pub(crate) fn runtime_ended() -> Failure {
     let detail = "the Tokio runtime of the request has ended";
     Failure::Unreachable(StoreError::new(StoreErrorKind::Connection, detail))

@@ -81,7 +81,7 @@ impl PendingRefunds {
         self.limits.store(table.by_limit.len(), Ordering::Release);
     }
 
-    /// The refunds of these limits that are pending now, if there are any.
+    /// Returns the refunds of these limits that are pending now, if there are any.
     pub(crate) fn at_submission(
         &self,
         limits: impl Iterator<Item = Identity>,

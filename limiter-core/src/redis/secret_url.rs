@@ -33,7 +33,7 @@ pub(crate) struct SecretUrl {
 }
 
 impl SecretUrl {
-    /// The URLs of a list.
+    /// Returns the URLs of a list.
     pub(crate) fn list<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> Vec<Self> {
         let numbered = (1..).zip(urls);
         numbered
@@ -44,12 +44,12 @@ impl SecretUrl {
             .collect()
     }
 
-    /// The text with its credentials, for the client library alone.
+    /// Returns the text with its credentials, for the client library alone.
     pub(crate) fn expose(&self) -> &str {
         &self.text
     }
 
-    /// The error of a URL that is unusable.
+    /// Returns the error of a URL that is unusable.
     pub(crate) fn invalid(&self, expected: impl fmt::Display) -> ConfigError {
         let expected = match self.number {
             Some(number) => format!("{expected} (URL {number} of the list)"),
@@ -58,8 +58,8 @@ impl SecretUrl {
         ConfigError::invalid("redis URL", self, expected)
     }
 
-    /// The parts that cannot be credentials, or `None` if credentials may have been taken for one
-    /// of them.
+    /// Returns the parts that cannot be credentials, or `None` if credentials may have been taken
+    /// for one of them.
     fn public_parts(&self) -> Option<String> {
         let url = redis::parse_redis_url(&self.text)?;
         let has_login = !url.username().is_empty() || url.password().is_some();

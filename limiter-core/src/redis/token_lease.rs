@@ -230,7 +230,7 @@ impl<L: TokenLender> Leases<L> {
     }
 }
 
-/// The outcome of a locally decided call with these remaining tokens.
+/// Returns the outcome of a locally decided call with these remaining tokens.
 fn lease_outcome(limit: &ValidatedLimit<'_>, remaining: u64) -> StepOutcome {
     let algorithm = limit.policy.algorithm();
     let remaining = remaining.min(algorithm.quota());

@@ -15,7 +15,7 @@ impl RateType {
     #[cfg(feature = "registry")]
     pub(crate) const ALL: [Self; 2] = [Self::Overall, Self::PerClient];
 
-    /// Its name in the text of a registry.
+    /// Returns the name in the text of a registry.
     #[cfg(feature = "registry")]
     pub(crate) fn name(self) -> &'static str {
         match self {

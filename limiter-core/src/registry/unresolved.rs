@@ -80,7 +80,7 @@ impl UnresolvedNames {
     }
 }
 
-/// The start of a name, which a program may compute from its input.
+/// Returns the start of a name, which a program may compute from its input.
 fn start_of(name: &str) -> &str {
     let mut end = name.len().min(MAX_NAME_BYTES);
     while !name.is_char_boundary(end) {

@@ -120,7 +120,8 @@ impl<'a> LimitRequest<'a> {
         self.key.group(self.policy.escaped_group())
     }
 
-    /// The identity of the limit and its cost in the algorithm's own unit, if it can ever fit.
+    /// Returns the identity of the limit and its cost in the algorithm's own unit, if it can ever
+    /// fit.
     #[inline]
     pub(crate) fn charge(&self) -> Result<LimitCharge, Rejection> {
         let cost = units(self.policy, &self.cost)?;
@@ -132,13 +133,13 @@ impl<'a> LimitRequest<'a> {
         Ok(LimitCharge { identity, cost })
     }
 
-    /// The identity of a limit whose key is longer than the longest stored key.
+    /// Returns the identity of a limit whose key is longer than the longest stored key.
     #[cold]
     fn bounded_identity(&self) -> Identity {
         identity(self.policy, &Key::from(&self.key).bounded())
     }
 
-    /// The limit without a cost, and the cost as an amount that was used.
+    /// Returns the limit without a cost, and the cost as an amount that was used.
     pub(crate) fn into_used(mut self) -> Result<(ValidatedLimit<'a>, Amount), Rejection> {
         let used = self.take_cost()?;
         let key = self.key.bounded();

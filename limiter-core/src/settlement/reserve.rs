@@ -210,7 +210,7 @@ impl Reservation {
         }
     }
 
-    /// The reservation of limits with known charges.
+    /// Returns the reservation of limits with known charges.
     pub(crate) fn of_reserved(
         limiter: &Limiter,
         limits: SmallVec<[Option<ReservedLimit>; 1]>,

@@ -73,7 +73,7 @@ impl LimitedFn {
     }
 }
 
-/// The key as written, from which the key's parts are formatted.
+/// Returns the key as written, from which the key's parts are formatted.
 fn written(key: &Key, private: &TokenStream) -> TokenStream {
     match key {
         Key::Template(of) => template(of, private),

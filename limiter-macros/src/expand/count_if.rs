@@ -11,7 +11,7 @@ use super::{local, mixed, private};
 use crate::func::Output;
 use crate::model::LimitedFn;
 
-/// The variable that holds the permits until the result is known.
+/// Returns the variable that holds the permits until the result is known.
 pub(super) fn charged() -> Ident {
     local("__limiter_charged")
 }
@@ -21,8 +21,8 @@ impl LimitedFn {
         self.limits.iter().any(|limit| limit.count_if.is_some())
     }
 
-    /// The body; with `count_if`, followed by the check of its result. The body owns its arguments,
-    /// as without an attribute; they are dropped before the permits are refunded.
+    /// Returns the body; with `count_if`, followed by the check of its result. The body owns its
+    /// arguments, as without an attribute; they are dropped before the permits are refunded.
     pub(super) fn counted(&self, body: Group) -> TokenStream {
         if !self.is_counted() {
             return body.into_token_stream();

@@ -21,15 +21,15 @@ pub(super) fn option(value: Option<TokenStream>) -> TokenStream {
     }
 }
 
-/// A conversion of a reference to the expression's value.
+/// Returns a conversion of a reference to the expression's value.
 pub(super) fn convert(private: &TokenStream, of: &str, method: &str, expr: &Expr) -> TokenStream {
     let span = mixed(expr.span());
     let (of, method) = (Ident::new(of, span), Ident::new(method, span));
     quote_spanned!(span=> #private::#of::#method(&(#expr)))
 }
 
-/// A conversion to a value without borrows. It is a statement of its own, so that a lock that the
-/// expression takes is released after it.
+/// Returns a conversion to a value without borrows. It is a statement of its own, so that a lock
+/// that the expression takes is released after it.
 fn convert_apart(private: &TokenStream, of: &str, method: &str, expr: &Expr) -> TokenStream {
     let span = mixed(expr.span());
     let (value, converted) = (

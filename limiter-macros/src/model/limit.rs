@@ -260,7 +260,7 @@ impl Limit {
     }
 }
 
-/// The name of a registry's policy. Arguments that the policy defines are rejected.
+/// Returns the name of a registry's policy. Arguments that the policy defines are rejected.
 fn named(args: &mut Args, names: &Names, diagnostics: &mut Diagnostics) -> Option<Name> {
     for (word, place) in args
         .words()
@@ -298,8 +298,8 @@ fn named(args: &mut Args, names: &Names, diagnostics: &mut Diagnostics) -> Optio
     Some(Name::Given(text))
 }
 
-/// The first placeholder of an argument in a string inside an expression, where it is plain text:
-/// all calls would share one key. `format!` and other macros replace it themselves.
+/// Returns the first placeholder of an argument in a string inside an expression, where it is plain
+/// text: all calls would share one key. `format!` and other macros replace it themselves.
 fn unreplaced(expr: &Expr, names: &Names) -> Option<(Span, String)> {
     struct Strings<'n> {
         names: &'n Names,
@@ -328,8 +328,8 @@ fn unreplaced(expr: &Expr, names: &Names) -> Option<(Span, String)> {
     strings.found
 }
 
-/// The predicate, if it can be a function from the result to a `bool`; the compiler checks its
-/// type.
+/// Returns the predicate, if it can be a function from the result to a `bool`; the compiler checks
+/// its type.
 fn count_if(expr: Expr, diagnostics: &mut Diagnostics) -> Option<Expr> {
     if matches!(peel(&expr), Expr::Lit(_)) {
         diagnostics.at(

@@ -185,7 +185,7 @@ fn check_limit(
     false
 }
 
-/// The length of a fixed window. `None` is a month, which has to be aligned.
+/// Returns the length of a fixed window. `None` is a month, which has to be aligned.
 fn fixed_length(
     window: Length,
     aligned: bool,

@@ -140,7 +140,7 @@ impl AdmissionConfig {
             .cost(ConfiguredCost(resolved.cost))
     }
 
-    /// The limit of a request, or the decision for a request without limits.
+    /// Returns the limit of a request, or the decision for a request without limits.
     fn resolve<'a>(
         &'a self,
         scope: &'a RequestScope<'_>,

@@ -178,7 +178,7 @@ fn ipv6(text: &str) -> Option<IpAddr> {
     Some(IpAddr::V6(address).to_canonical())
 }
 
-/// A port number, or an obfuscated port (RFC 7239, 6.2).
+/// Returns true for a port number, or an obfuscated port (RFC 7239, 6.2).
 fn is_port(text: &str) -> bool {
     match text.strip_prefix('_') {
         Some(hidden) => !hidden.is_empty() && hidden.bytes().all(is_unreserved),

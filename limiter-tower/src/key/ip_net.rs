@@ -50,8 +50,8 @@ impl IpNet {
 }
 
 impl From<ipnet::IpNet> for IpNet {
-    /// The network of this address and prefix. Networks of mapped addresses become IPv4 networks,
-    /// because compared addresses are converted too.
+    /// Returns the network of this address and prefix. Networks of mapped addresses become IPv4
+    /// networks, because compared addresses are converted too.
     fn from(network: ipnet::IpNet) -> Self {
         const MAPPED_BITS: u8 = 96;
         let network = network.trunc();

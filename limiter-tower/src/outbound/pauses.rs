@@ -37,7 +37,8 @@ struct PauseTable {
 }
 
 impl Pauses {
-    /// The end of a key's pause, if it is paused. The clock is read only if there may be a pause.
+    /// Returns the end of a key's pause, if it is paused. The clock is read only if there may be a
+    /// pause.
     #[inline]
     pub(crate) fn end(&self, key: &Key<'_>, now: impl FnOnce() -> Timestamp) -> Option<Timestamp> {
         // The flag is set before the response that requests the pause is returned.

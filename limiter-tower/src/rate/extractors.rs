@@ -114,7 +114,7 @@ fn costed(answer: Extraction<'_>, cost: Result<Amount, ConfigError>) -> Extracti
     note = "to return only a key, set the policy of the layer: `RateLimitLayer::new(&limits, policy).key(…)`"
 )]
 pub trait IntoRequestLimits {
-    /// The answer.
+    /// Returns the answer.
     fn into_request_limits(self) -> Extraction<'static>;
 }
 

@@ -32,7 +32,7 @@ impl WaitConfig {
         self.wait_limit = Arc::new(WaitLimit::new(requests));
     }
 
-    /// How a request waits, in a layer whose requests refund no permits.
+    /// Returns the wait of a request, in a layer whose requests refund no permits.
     pub(crate) fn for_request(&self) -> LayerWait<'_> {
         LayerWait {
             timeout: self.timeout,

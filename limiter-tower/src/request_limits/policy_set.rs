@@ -56,7 +56,7 @@ impl RequestedPolicy {
 }
 
 impl RequestedPolicy {
-    /// The name that is looked up in the limiter's registry.
+    /// Returns the name that is looked up in the limiter's registry.
     pub(crate) fn registry_name(&self) -> Option<&str> {
         match self {
             Self::Named(name) => Some(name),

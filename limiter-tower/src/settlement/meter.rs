@@ -41,7 +41,7 @@ impl Meter {
         }
     }
 
-    /// The body has ended.
+    /// Charges the measured amount after the end of the body.
     pub(crate) fn end(&mut self) {
         if let Some(charge) = self.charge.take() {
             let total = match &self.count {

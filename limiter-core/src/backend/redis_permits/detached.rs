@@ -52,7 +52,7 @@ impl Drop for UncertainPermit {
     }
 }
 
-/// The id of a permit in the layout of `lua/concurrency.lua`.
+/// Returns the id of a permit in the layout of `lua/concurrency.lua`.
 fn members(stored: StoredId, terms: PermitTerms) -> ([u8; 8], PermitId) {
     let number = u128::from_le_bytes(stored);
     #[expect(clippy::cast_possible_truncation, reason = "the two halves of the digest")]

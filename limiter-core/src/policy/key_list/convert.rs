@@ -24,7 +24,7 @@ key_list_from!(
 macro_rules! key_list_from_address {
     ($($type:ty),*) => {$(
         impl From<$type> for KeyList {
-            /// A list with one address.
+            /// Returns a list with one address.
             fn from(address: $type) -> Self {
                 let mut list = Self::default();
                 // The text of an address is a valid entry.

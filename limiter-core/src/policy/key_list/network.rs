@@ -145,7 +145,7 @@ pub struct KeyPrefixes {
 }
 
 impl KeyPrefixes {
-    /// One network of each family, with these prefixes.
+    /// Returns one network of each family, with these prefixes.
     pub(crate) fn networks(self) -> [Network; 2] {
         [
             Network::containing(Ipv4Addr::UNSPECIFIED.into(), self.ipv4.min(32)),

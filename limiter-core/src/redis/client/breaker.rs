@@ -285,7 +285,7 @@ impl Drop for Probe {
     }
 }
 
-/// The deadline in microseconds, saturating.
+/// Returns the deadline in microseconds, saturating.
 fn micros(deadline: Duration) -> u64 {
     u64::try_from(deadline.as_micros()).unwrap_or(u64::MAX)
 }

@@ -151,7 +151,7 @@ mod tests {
         (Ipv4Addr::from(count), 0).into()
     }
 
-    /// A resolver that does not return for the duration of a test.
+    /// Resolves no name for the duration of a test.
     fn hang() -> ! {
         loop {
             thread::park();

@@ -61,7 +61,7 @@ enum DenialReport {
 }
 
 impl DenialReport {
-    /// The state if the store reported it, or else the numbers.
+    /// Creates the state if the store reported it, or else the numbers.
     fn new(algorithm: &Algorithm, state: Option<&StepState>, outcome: &StepOutcome) -> Self {
         let Some(state) = state else {
             return Self::Window {
@@ -258,8 +258,8 @@ impl DeniedRequest {
         }
     }
 
-    /// The report that the store would send `passed` microseconds after the denial, at `now` of its
-    /// own clock.
+    /// Returns the report that the store would send `passed` microseconds after the denial, at
+    /// `now` of its own clock.
     fn at(&self, charge: LimitCost<'_>, passed: u64, now: u64) -> LimitDenial {
         if self.algorithm != *charge.algorithm {
             return LimitDenial::Unknown;

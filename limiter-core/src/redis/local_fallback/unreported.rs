@@ -180,7 +180,7 @@ impl UnreportedPermits {
         Some(PermitReport { amount, permits })
     }
 
-    /// The report is over: other replicas have time for theirs from now on.
+    /// Ends the report: other replicas have time for theirs from now on.
     pub(crate) fn finish(&self, identity: Identity, now: Timestamp) {
         if let Some(entry) = find(&mut self.shard(identity), identity) {
             if now < entry.reconciling_until {
@@ -221,7 +221,7 @@ impl UnreportedPermits {
         }
     }
 
-    /// The oldest moment of an unreported permit.
+    /// Returns the oldest moment of an unreported permit.
     #[cfg(test)]
     pub(crate) fn oldest(&self) -> Option<Timestamp> {
         let shards = (0..SHARDS).map(|number| self.shard_of(number));
@@ -244,7 +244,7 @@ impl UnreportedPermits {
 }
 
 impl UnreportedLimit {
-    /// The limit, at this cost.
+    /// Returns the limit, at this cost.
     pub(crate) fn limit(&self, cost: u64) -> ValidatedLimit<'_> {
         ValidatedLimit {
             identity: self.identity,

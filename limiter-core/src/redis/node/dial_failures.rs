@@ -30,7 +30,7 @@ impl DialFailures {
         })
     }
 
-    /// The sink to which a pool reports dial errors.
+    /// Returns the sink to which a pool reports dial errors.
     pub(crate) fn sink(self: &Arc<Self>) -> Box<dyn ErrorSink<RedisError>> {
         Box::new(Sink(Arc::clone(self)))
     }

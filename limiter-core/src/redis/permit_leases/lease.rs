@@ -52,7 +52,7 @@ enum OnDrop {
 }
 
 impl PermitLease {
-    /// A lease for a call to Redis that is about to start.
+    /// Returns a lease for a call to Redis that is about to start.
     pub(crate) fn for_request(
         leases: &Arc<PermitLeases>,
         identity: Identity,
@@ -64,7 +64,7 @@ impl PermitLease {
         Self::new(leases, identity, key, permit, (ends, OnDrop::ReleaseRepeatedly))
     }
 
-    /// A lease that Redis does not know, because it is unavailable.
+    /// Returns a lease that Redis does not know, because it is unavailable.
     pub(crate) fn not_in_redis(
         leases: &Arc<PermitLeases>,
         identity: Identity,

@@ -336,7 +336,7 @@ impl RenewalQueue {
 }
 
 impl Renewal {
-    /// A release that is due at a time.
+    /// Returns a release that is due at a time.
     fn repeated_release(&self, at: Timestamp) -> Release {
         Release {
             key: Arc::clone(&self.key),

@@ -80,7 +80,7 @@ pub(crate) enum RenewalResult {
 }
 
 impl ConcurrencyStore {
-    /// The permits in the namespace of a store.
+    /// Returns the permits in the namespace of a store.
     pub(crate) fn of(store: &RedisStore) -> Self {
         Self::new(store.route.clone(), store.clock.clone(), store.namespace.clone())
     }
@@ -231,7 +231,7 @@ impl ConcurrencyStore {
     }
 }
 
-/// A call without an operation, which loads the script.
+/// Returns a call without an operation, which loads the script.
 pub(crate) fn nothing(deadline: Duration) -> Call<'static> {
     Call::new(&CONCURRENCY, iter::empty::<String>(), wire::head(None), deadline)
 }

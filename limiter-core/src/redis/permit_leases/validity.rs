@@ -35,7 +35,7 @@ const LOST: u64 = 0;
 pub(super) const NOT_IN_REDIS: u64 = u64::MAX;
 
 impl Validity {
-    /// A lease that expires at `ends`, in microseconds, unless it is renewed.
+    /// Returns a lease that expires at `ends`, in microseconds, unless it is renewed.
     pub(super) fn until(ends: u64) -> Self {
         Self {
             ends: AtomicU64::new(ends),

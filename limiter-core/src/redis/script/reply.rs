@@ -226,7 +226,7 @@ impl LimitReply {
         }
     }
 
-    /// The state, unless the limit is a sliding window.
+    /// Returns the state, unless the limit is a sliding window.
     fn into_state(self) -> Option<StepState> {
         match self {
             Self::Stored(state) => Some(state),

@@ -393,7 +393,7 @@ impl ReportQueue {
     }
 }
 
-/// The number of the minute that contains a time.
+/// Returns the number of the minute that contains a time.
 pub(crate) fn minute_of(at: Timestamp) -> u64 {
     at.as_micros() / MICROS_PER_MINUTE
 }

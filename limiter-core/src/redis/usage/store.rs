@@ -196,7 +196,7 @@ pub(crate) fn encode_denied(
     denied.keys().len()
 }
 
-/// The version of a stored hash.
+/// Returns the version of a stored hash.
 pub(crate) fn version(fields: &StoredFields) -> Option<u64> {
     let (_, version) = fields.iter().find(|(field, _)| field == b"#version")?;
     std::str::from_utf8(version).ok()?.parse().ok()
@@ -278,7 +278,7 @@ pub(crate) fn decode_denied(field: &[u8], value: &[u8]) -> Option<(String, u64, 
     Some((policy.to_owned(), u64::from_le_bytes(*absent), keys))
 }
 
-/// The length of a text of at most a few hundred bytes.
+/// Returns the length of a text of at most a few hundred bytes.
 fn length(bytes: usize) -> [u8; 2] {
     u16::try_from(bytes).unwrap_or(u16::MAX).to_le_bytes()
 }

@@ -48,7 +48,7 @@ const fn days_before(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
 }
 
-/// The inverse: returns year, month and day.
+/// Returns year, month and day: the inverse.
 const fn date_after(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
