@@ -63,7 +63,7 @@ pub fn check(two: &[Identity; 2]) {
 }
 
 impl Identity {
-    /// The name of the key; `None` where no policy can have such a name or group.
+    /// Returns the name of the key; `None` where no policy can have such a name or group.
     fn name(&self) -> Option<String> {
         let group = self.policys_group.as_ref();
         let policy = match self.algorithm {
@@ -172,7 +172,7 @@ impl Identity {
 }
 
 impl Meaning<'_> {
-    /// The name according to the documentation of the key layout.
+    /// Returns the name according to the documentation of the key layout.
     fn name(&self) -> String {
         let text = |text: &str| part(&text.bytes().map(|byte| (byte, false)).collect::<Letters>());
         let algorithm = match self.algorithm {

@@ -128,7 +128,7 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// The names of keys in Redis, for contenders that leave them to the application.
+    /// Returns the names of keys in Redis, for contenders that leave them to the application.
     pub(crate) fn stored_keys(&self) -> Vec<String> {
         self.keys
             .iter()

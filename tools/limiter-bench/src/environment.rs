@@ -58,7 +58,7 @@ impl Environment {
         })
     }
 
-    /// The servers that decide at this place.
+    /// Returns the servers that decide at this place.
     pub(crate) fn servers(&self, place: Place) -> Vec<&RedisServer> {
         match place {
             Place::Server | Place::Delayed(_) => vec![self.server()],
@@ -98,7 +98,7 @@ impl Address {
         matches!(self, Self::Cluster(_))
     }
 
-    /// The URLs with a user that has only the permissions of a limiter.
+    /// Returns the URLs with a user that has only the permissions of a limiter.
     pub(crate) fn limited_user(&self) -> Vec<String> {
         self.urls(&format!("{}@", acl::LOGIN))
     }
@@ -112,7 +112,7 @@ impl Address {
         info.set_tcp_settings(nodelay())
     }
 
-    /// One connection for all calls, and no timer for each.
+    /// Returns one connection for all calls, and no timer for each.
     pub(crate) async fn multiplexed(&self) -> MultiplexedConnection {
         let client = Client::open(self.connection()).expect("the URL is valid");
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
@@ -120,7 +120,7 @@ impl Address {
         connection.expect("Redis answers")
     }
 
-    /// One connection to each node, for all calls.
+    /// Returns one connection to each node, for all calls.
     pub(crate) async fn cluster(&self) -> ClusterConnection {
         let client = ClusterClient::builder(self.urls(""))
             .tcp_settings(nodelay())

@@ -50,7 +50,8 @@ impl Order {
         })
     }
 
-    /// The sequence of one of several tasks: each starts at another position and wraps around.
+    /// Returns the sequence of one of several tasks: each starts at another position and wraps
+    /// around.
     pub(crate) fn walk(&self, task: usize, tasks: usize) -> Walk {
         Walk {
             order: self.clone(),
@@ -75,7 +76,7 @@ impl Walk {
     }
 }
 
-/// The names of keys, as an application would have them at hand.
+/// Returns the names of keys, as an application would have them at hand.
 pub(crate) fn names(keys: usize) -> Arc<[String]> {
     (0..keys).map(name).collect()
 }

@@ -26,7 +26,7 @@ impl Latencies {
         }
     }
 
-    /// The duration which this part of the calls did not exceed, in microseconds.
+    /// Returns the duration which this part of the calls did not exceed, in microseconds.
     pub(crate) fn quantile_us(&self, part: f64) -> f64 {
         let wanted = (self.0.iter().sum::<u64>() as f64 * part).ceil() as u64;
         let mut seen = 0;

@@ -24,7 +24,7 @@ pub(crate) struct Bytes {
     pub(crate) each: f64,
 }
 
-/// All figures; windows first.
+/// Returns all figures; windows first.
 pub(crate) fn measure(environment: &Environment, contenders: &[Contender]) -> Vec<Bytes> {
     let windows = PERMITS.map(|permits| Bytes {
         description: format!("a permit of a full window of {permits}, in Redis"),

@@ -119,8 +119,8 @@ impl Options {
         if self.quick { Pace::QUICK } else { Pace::FULL }
     }
 
-    /// The selected workloads. A quick run of all workloads is reduced to those with a target, and
-    /// to the contenders of the targets.
+    /// Returns the selected workloads. A quick run of all workloads is reduced to those with a
+    /// target, and to the contenders of the targets.
     fn chosen(&self) -> Vec<(&'static Workload, Vec<Contender>)> {
         let contenders = |workload: &'static Workload| {
             let targets = TARGETS.iter().filter(|target| target.workload == workload.name);

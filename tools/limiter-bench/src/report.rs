@@ -25,7 +25,7 @@ pub(crate) struct Report {
     pub(crate) counts: Option<Counts>,
 }
 
-/// A row for programs.
+/// Returns a row for programs.
 pub(crate) fn json(series: &Series) -> String {
     let number = |figure: Option<f64>| figure.map_or("null".to_owned(), |figure| format!("{figure:.3}"));
     let count = |figure: Option<u64>| figure.map_or("null".to_owned(), |figure| figure.to_string());
@@ -44,7 +44,7 @@ pub(crate) fn json(series: &Series) -> String {
     )
 }
 
-/// A row for people, in the order of [`COLUMNS`].
+/// Returns a row for people, in the order of [`COLUMNS`].
 fn cells(series: &Series, report: &Report) -> [String; COLUMNS.len()] {
     let unknown = || "–".to_owned();
     let reference = report.series.iter().find(|other| {
@@ -88,7 +88,7 @@ const COLUMNS: [&str; 10] = [
 ];
 
 impl Report {
-    /// The table for a terminal.
+    /// Returns the table for a terminal.
     pub(crate) fn text(&self) -> String {
         let mut text = format!("{}\n", self.machine.describe());
         let mut workload = "";
@@ -113,7 +113,7 @@ impl Report {
         text
     }
 
-    /// The targets alone.
+    /// Returns the targets alone.
     pub(crate) fn verdicts(&self) -> String {
         let mut text = String::new();
         for figure in &self.memory {
@@ -138,7 +138,7 @@ impl Report {
         text
     }
 
-    /// The counted paths: name, work, instructions per decision.
+    /// Returns the counted paths: name, work, instructions per decision.
     fn counted(&self) -> impl Iterator<Item = (&'static str, &'static str, f64)> {
         let counts = self.counts.iter();
         counts.flat_map(|counts| {
@@ -148,7 +148,7 @@ impl Report {
         })
     }
 
-    /// The instructions of the path that does the same work as this row.
+    /// Returns the instructions of the path that does the same work as this row.
     fn instructions(&self, series: &Series) -> Option<f64> {
         let row = (series.workload.name, series.contender.name());
         let path = PATHS.iter().find(|path| path.timed_as == Some(row))?;

@@ -33,7 +33,7 @@ pub(crate) fn us_each(spent: Duration, decisions: u64) -> f64 {
     spent.as_secs_f64() * 1e6 / decisions.max(1) as f64
 }
 
-/// The median; 0 for no figures.
+/// Returns the median; 0 for no figures.
 pub(crate) fn median(figures: impl IntoIterator<Item = f64>) -> f64 {
     let mut figures: Vec<f64> = figures.into_iter().collect();
     figures.sort_by(f64::total_cmp);

@@ -36,7 +36,8 @@ struct Curve {
 }
 
 impl Curve {
-    /// The exponent e of the power law figure ~ quantity^e, by least squares of the logarithms.
+    /// Returns the exponent e of the power law figure ~ quantity^e, by least squares of the
+    /// logarithms.
     fn exponent(&self) -> f64 {
         let logs = || self.points.iter().map(|(x, y)| (x.ln(), y.ln()));
         let count = self.points.len() as f64;
@@ -77,7 +78,7 @@ fn write(machine: &Machine, curves: &[Curve]) -> io::Result<()> {
     fs::write(directory.join("scaling.md"), page::page(machine, curves))
 }
 
-/// The medians of the turns of ours under this load.
+/// Returns the medians of the turns of ours under this load.
 fn medians(name: &str, load: &Load, environment: &Environment, pace: Pace) -> Sample {
     eprintln!("{name}");
     let turns: Vec<Sample> = (0..pace.rounds)

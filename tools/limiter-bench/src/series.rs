@@ -26,20 +26,21 @@ impl Series {
         median(self.turns.iter().map(figure))
     }
 
-    /// The median of a figure that some machines or workloads lack.
+    /// Returns the median of a figure that some machines or workloads lack.
     pub(crate) fn known(&self, figure: impl Fn(&Sample) -> Option<f64>) -> Option<f64> {
         let known: Vec<f64> = self.turns.iter().filter_map(figure).collect();
         (!known.is_empty()).then(|| median(known))
     }
 
-    /// The range of a figure over all turns, relative to its median.
+    /// Returns the range of a figure over all turns, relative to its median.
     pub(crate) fn spread(&self, figure: impl Fn(&Sample) -> f64) -> f64 {
         let figures = || self.turns.iter().map(&figure);
         let range = figures().fold(f64::MIN, f64::max) - figures().fold(f64::MAX, f64::min);
         range / self.median(&figure)
     }
 
-    /// The median of the ratios within each round: a disturbance of a whole round has no effect.
+    /// Returns the median of the ratios within each round: a disturbance of a whole round has no
+    /// effect.
     pub(crate) fn ratio(&self, other: &Self, figure: impl Fn(&Sample) -> f64) -> f64 {
         median(
             self.turns

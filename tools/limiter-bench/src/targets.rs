@@ -168,8 +168,8 @@ impl Target {
     }
 }
 
-/// The processor time that a layer adds to a request. Other load on the machine disturbs it less
-/// than the elapsed time.
+/// Returns the processor time that a layer adds to a request. Other load on the machine disturbs it
+/// less than the elapsed time.
 fn added_micros(with: &Series, without: &Series) -> Option<f64> {
     let turns = with.turns.iter().zip(&without.turns);
     let added: Option<Vec<f64>> = turns
@@ -199,7 +199,7 @@ pub(crate) fn instructions(counts: &Counts) -> Vec<Verdict> {
     INSTRUCTIONS.into_iter().filter_map(verdict).collect()
 }
 
-/// How the figures of memory stand.
+/// Returns the figures of memory beside their targets.
 pub(crate) fn memory(figures: &[Bytes]) -> Vec<Verdict> {
     let governors = figures
         .iter()

@@ -9,7 +9,7 @@ use limiter_testing::RedisServer;
 /// not counted.
 pub(crate) const THREADS: &str = "bench";
 
-/// The processor time of the threads that serve contenders, including the kernel's part, in
+/// Returns the processor time of the threads that serve contenders, including the kernel's part, in
 /// nanoseconds.
 ///
 /// Ended threads are not counted, so both values of a difference have to be read while the threads
@@ -40,7 +40,7 @@ fn server(server: &RedisServer) -> Duration {
     Duration::from_secs_f64(seconds("used_cpu_sys:") + seconds("used_cpu_user:"))
 }
 
-/// The resident memory of the process, in bytes.
+/// Returns the resident memory of the process, in bytes.
 pub(crate) fn resident_bytes() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let kilobytes = status.lines().find_map(|line| {

@@ -102,7 +102,7 @@ impl Workload {
         WORKLOADS.iter().find(|workload| workload.name == name)
     }
 
-    /// One turn of one contender.
+    /// Returns one turn of one contender.
     pub(crate) fn turn(&self, contender: Contender, environment: &Environment, pace: Pace) -> Sample {
         match &self.kind {
             Kind::Remote(load) => remote::turn(self.name, load, contender, environment, pace),
@@ -121,7 +121,7 @@ impl Workload {
         }
     }
 
-    /// The mode in which several processes can share a limit under this workload, if it is
+    /// Returns the mode in which several processes can share a limit under this workload, if it is
     /// measured.
     pub(crate) fn shared_mode(&self) -> Option<Mode> {
         match &self.kind {

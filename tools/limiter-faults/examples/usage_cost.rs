@@ -121,7 +121,7 @@ impl Tick {
         }
     }
 
-    /// The share of one core until a later time, in percent.
+    /// Returns the share of one core until a later time, in percent.
     fn percent_until(&self, later: &Self) -> f64 {
         100.0 * (later.cpu - self.cpu) / (later.at - self.at).as_secs_f64()
     }
@@ -164,7 +164,7 @@ fn print_memory(server: &RedisServer) -> u64 {
     counts + denied
 }
 
-/// The CPU time of the server, in user mode and in the kernel.
+/// Returns the CPU time of the server, in user mode and in the kernel.
 fn cpu_seconds(server: &RedisServer) -> f64 {
     let seconds = |name: &str| -> f64 { info(server, "cpu", name).parse().expect("seconds") };
     seconds("used_cpu_user:") + seconds("used_cpu_sys:")

@@ -11,7 +11,7 @@ const READERS: usize = 16;
 /// Large enough that no call is denied; the rate refills nothing during the test.
 const CAPACITY: u64 = 20_000;
 
-/// A policy under which every charge can be read back later.
+/// Returns a policy under which every charge can be read back later.
 pub(crate) fn policy(deadline: std::time::Duration) -> Policy {
     let policy = Policy::token_bucket("audit")
         .capacity(CAPACITY)

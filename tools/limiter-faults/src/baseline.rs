@@ -25,7 +25,7 @@ pub(crate) fn until_writable_at(port: u16, tag: &str) -> Waiting {
     until(port, format!("SET {{{tag}}}limiter-faults 1 PX 1\r\n"))
 }
 
-/// The time for a connection and one reply.
+/// Returns the time for a connection and one reply.
 pub(crate) fn dial(port: u16) -> Option<Duration> {
     let started = Instant::now();
     answers(port, PING).then(|| started.elapsed())
@@ -37,7 +37,7 @@ pub(crate) fn dial(port: u16) -> Option<Duration> {
 pub(crate) struct Waiting(JoinHandle<Option<Instant>>);
 
 impl Waiting {
-    /// The time of its first reply.
+    /// Returns the time of its first reply.
     ///
     /// # Panics
     /// If there is no reply within half a minute.
@@ -47,7 +47,7 @@ impl Waiting {
     }
 }
 
-/// The process of a server that runs.
+/// Returns the process of a server that runs.
 pub(crate) fn pid(server: &RedisServer) -> Option<u32> {
     let info = server.try_command(&["INFO", "server"]).ok()?.text();
     let mut lines = info.lines();

@@ -13,8 +13,8 @@ pub(crate) struct Quota {
 }
 
 impl Quota {
-    /// The calls that faults may admit under one key beyond the quota: Q + n + r·A for outages,
-    /// independent of their number, and a quota for each loss of data.
+    /// Returns the calls that faults may admit under one key beyond the quota: Q + n + r·A for
+    /// outages, independent of their number, and a quota for each loss of data.
     pub(crate) fn bound(&self, outages: Outages, losses: u64, replicas: usize) -> u64 {
         let of_outages = outages.unreported_millis().map_or(0, |millis| {
             let late = self.per_second * millis;
@@ -34,9 +34,9 @@ pub(crate) enum Outages {
 }
 
 impl Outages {
-    /// The longest time for which permits that one replica admits locally stay unknown to Redis
-    /// while another replica uses Redis: the pause between reports, or an outage of a second; plus
-    /// the time to detect its end and to deliver a report.
+    /// Returns the longest time for which permits that one replica admits locally stay unknown to
+    /// Redis while another replica uses Redis: the pause between reports, or an outage of a second;
+    /// plus the time to detect its end and to deliver a report.
     fn unreported_millis(self) -> Option<u64> {
         match self {
             Self::None => None,
@@ -96,7 +96,7 @@ impl Ledger {
         self.settle_until(self.latest.saturating_sub(SETTLED_AFTER_MICROS));
     }
 
-    /// The admissions above the quota, in total.
+    /// Returns the admissions above the quota, in total.
     pub(crate) fn extra(&mut self) -> Extra {
         self.settle_until(u64::MAX);
         let excess = self.accounts.values().map(|account| account.excess);

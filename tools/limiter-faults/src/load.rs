@@ -31,7 +31,8 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// A load that a busy machine of two cores carries: some 1,500 calls a second on 40 keys.
+    /// Returns a load that a busy machine of two cores carries: some 1,500 calls a second on 40
+    /// keys.
     pub(crate) fn usual(limiters: Vec<Limiter>, policy: Policy) -> Self {
         Self {
             limiters,
@@ -96,7 +97,7 @@ impl Load {
         }
     }
 
-    /// The calls and probes since the last time.
+    /// Returns the calls and probes since the last time.
     pub(crate) fn take(&self) -> Run {
         let hung = self.shared.calling.load(Ordering::Relaxed);
         Run::new(

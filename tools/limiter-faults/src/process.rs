@@ -30,12 +30,12 @@ impl ProcessUsage {
     }
 }
 
-/// The memory that this process has allocated and not released.
+/// Returns the memory that this process has allocated and not released.
 pub(crate) fn allocated_kib() -> u64 {
     ALLOCATOR.current_usage() as u64 / 1_024
 }
 
-/// The resident memory of this process, or 0 if the system does not state it.
+/// Returns the resident memory of this process, or 0 if the system does not state it.
 fn resident_kib() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

@@ -50,7 +50,7 @@ impl Report {
 }
 
 impl Row {
-    /// One line of JSON.
+    /// Returns one line of JSON.
     pub(crate) fn json(&self) -> String {
         format!(
             "{{\"fault\":{},\"figure\":{},\"gate\":{},\"ok\":{}}}",
@@ -61,7 +61,7 @@ impl Row {
         )
     }
 
-    /// One line of a table.
+    /// Returns one line of a table.
     pub(crate) fn line(&self) -> String {
         let verdict = if self.ok { "ok  " } else { "FAIL" };
         format!("{verdict} {:<18} {:<64} {}", self.fault, self.figure, self.gate)

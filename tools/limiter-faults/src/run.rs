@@ -57,7 +57,7 @@ impl Run {
         }
     }
 
-    /// The time to decide of 99 of 100 calls between two times.
+    /// Returns the time to decide of 99 of 100 calls between two times.
     pub(crate) fn p99(&self, from: Instant, to: Instant) -> Span {
         let sent_at = self
             .events
@@ -83,8 +83,8 @@ impl Run {
         self.probes.retain(|probe| keys.contains(&probe.key));
     }
 
-    /// The time after which the last of the limiters uses the store again; `None` if one of them
-    /// does not, or without probes.
+    /// Returns the time after which the last of the limiters uses the store again; `None` if one of
+    /// them does not, or without probes.
     pub(crate) fn healed(&self, since: Instant) -> Option<Span> {
         let last = (0..self.limiters())
             .map(|limiter| self.store_used_from(limiter, since))
@@ -98,8 +98,8 @@ impl Run {
         })
     }
 
-    /// The end of the first probe of a limiter that the store decided. A probe that was sent before
-    /// does not count, since a server that was replaced may have decided it.
+    /// Returns the end of the first probe of a limiter that the store decided. A probe that was
+    /// sent before does not count, since a server that was replaced may have decided it.
     fn store_used_from(&self, limiter: usize, since: Instant) -> Option<Instant> {
         let later = self
             .probes
@@ -134,20 +134,20 @@ impl Run {
         held_up >= Policy::DEFAULT_DEADLINE / 2
     }
 
-    /// The number of limiters that were called.
+    /// Returns the number of limiters that were called.
     pub(crate) fn limiters(&self) -> usize {
         let last = self.events.iter().map(|event| event.limiter).max();
         last.map_or(0, |last| last + 1)
     }
 
-    /// The admissions above a quota, by the clock of the store or replica that decided.
+    /// Returns the admissions above a quota, by the clock of the store or replica that decided.
     pub(crate) fn extra(&self, quota: Quota) -> Extra {
         let mut ledger = Ledger::new(quota);
         self.add_to(&mut ledger);
         ledger.extra()
     }
 
-    /// The admissions above a quota by the store itself: charges that it has lost.
+    /// Returns the admissions above a quota by the store itself: charges that it has lost.
     pub(crate) fn lost_by_store(&self, quota: Quota) -> Extra {
         let mut ledger = Ledger::new(quota);
         for event in self
@@ -185,7 +185,7 @@ impl Run {
         self.events.iter().filter(|event| which(event)).count()
     }
 
-    /// The reasons for decisions without the store, with their counts.
+    /// Returns the reasons for decisions without the store, with their counts.
     pub(crate) fn failure_summary(&self) -> String {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
         for failure in self.events.iter().filter_map(|event| event.failure) {

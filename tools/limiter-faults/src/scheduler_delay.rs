@@ -62,7 +62,7 @@ impl DelayMonitor {
         servers.push(pid);
     }
 
-    /// The delays since the last call.
+    /// Returns the delays since the last call.
     pub(crate) fn take(&self) -> SchedulerDelays {
         let mut delays = self.shared.delays.lock().unwrap_or_else(PoisonError::into_inner);
         SchedulerDelays(std::mem::take(&mut *delays))
@@ -79,7 +79,7 @@ impl Drop for DelayMonitor {
 }
 
 impl SchedulerDelays {
-    /// How much of the time between two moments the machine is to blame for, at most.
+    /// Returns the longest delay between two moments that the machine can have caused.
     pub(crate) fn during(&self, from: Instant, to: Instant) -> Duration {
         let first = self.0.partition_point(|delay| delay.to < from);
         let overlapping = self.0.iter().skip(first).take_while(|delay| delay.from <= to);
@@ -87,7 +87,8 @@ impl SchedulerDelays {
         late.min(to.saturating_duration_since(from))
     }
 
-    /// The length of a span that ends at `from + took`, without the delays caused by the machine.
+    /// Returns the length of a span that ends at `from + took`, without the delays caused by the
+    /// machine.
     pub(crate) fn fair(&self, from: Instant, took: Duration) -> Duration {
         took.saturating_sub(self.during(from, from + took))
     }
@@ -125,7 +126,7 @@ fn measure(shared: &MonitorState) {
     }
 }
 
-/// The directories of this process's threads.
+/// Returns the directories of this process's threads.
 fn threads() -> impl Iterator<Item = PathBuf> {
     let entries = fs::read_dir("/proc/self/task").into_iter().flatten();
     entries.filter_map(|entry| Some(entry.ok()?.path()))
@@ -135,8 +136,8 @@ fn process(pid: u32) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}"))
 }
 
-/// The longest time that a thread waited for a processor since the last call; records the current
-/// values.
+/// Returns the longest time that a thread waited for a processor since the last call; records the
+/// current values.
 fn longest_wait(
     before: &HashMap<PathBuf, u64>,
     now: &mut HashMap<PathBuf, u64>,
@@ -151,7 +152,7 @@ fn longest_wait(
     Duration::from_nanos(longest)
 }
 
-/// How long a thread or process has been ready to run without running.
+/// Returns the time for which a thread or process was ready to run without running.
 fn waited_nanos(dir: &Path) -> Option<u64> {
     let stat = fs::read_to_string(dir.join("schedstat")).ok()?;
     stat.split_whitespace().nth(1)?.parse().ok()

@@ -224,17 +224,17 @@ impl Trial {
     }
 }
 
-/// The policy of [`QUOTA`], with the default failure mode and deadline.
+/// Returns the policy of [`QUOTA`], with the default failure mode and deadline.
 pub(crate) fn usual_policy() -> Policy {
     usual_policy_named("load")
 }
 
-/// The usual policy with another name, so with separate state.
+/// Returns the usual policy with another name, so with separate state.
 pub(crate) fn usual_policy_named(name: &str) -> Policy {
     bucket(name).build().expect("a valid policy")
 }
 
-/// The usual policy for calls that must not time out; failures are returned as errors.
+/// Returns the usual policy for calls that must not time out; failures are returned as errors.
 pub(crate) fn patient_policy() -> Policy {
     let patient = bucket("load")
         .deadline(Duration::from_secs(5))
@@ -248,7 +248,7 @@ fn bucket(name: &str) -> PolicyBuilder<LevelParams> {
         .rate(QUOTA.per_second)
 }
 
-/// The namespace shared by the limiters of one trial.
+/// Returns the namespace shared by the limiters of one trial.
 pub(crate) fn namespace() -> String {
     format!("faults:{}", std::process::id())
 }

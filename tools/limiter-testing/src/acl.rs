@@ -49,14 +49,14 @@ pub const SENTINEL: &[&str] = &["+role"];
 /// … and all that it has to be permitted on the sentinels.
 pub const AT_SENTINELS: &[&str] = &["+sentinel|get-master-addr-by-name"];
 
-/// The arguments with which a server makes the user, on all keys and channels.
+/// Returns the arguments with which a server makes the user, on all keys and channels.
 pub(crate) fn user<'a>() -> impl Iterator<Item = &'a str> {
     let name = ["--user", "limiter", "on", ">limits", "~*", "&*"];
     let permitted = [SCRIPT, CONCURRENCY, REGISTRY, USAGE, CLUSTER, SENTINEL];
     name.into_iter().chain(permitted.into_iter().flatten().copied())
 }
 
-/// The line of configuration with which a sentinel makes the user.
+/// Returns the line of configuration with which a sentinel makes the user.
 pub(crate) fn of_sentinels() -> String {
     format!("user limiter on >limits {}", AT_SENTINELS.join(" "))
 }

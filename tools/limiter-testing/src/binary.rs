@@ -10,7 +10,7 @@ const NAMES: [&str; 2] = ["redis-server", "valkey-server"];
 const HINT: &str = "install Redis 6.2 or later (Debian, Ubuntu: `apt-get install redis-server`; Fedora, \
                     Alpine, Homebrew: the package `redis`), or run `cargo xtask test`, which does that";
 
-/// The path of the server program, or an error that names the remedy.
+/// Returns the path of the server program, or an error that names the remedy.
 pub(crate) fn find() -> Result<PathBuf, String> {
     let path = env::var_os("PATH").unwrap_or_default();
     match env::var_os(VARIABLE).filter(|named| !named.is_empty()) {

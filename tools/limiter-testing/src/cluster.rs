@@ -48,8 +48,8 @@ impl RedisCluster {
         }
     }
 
-    /// The cluster that all tests of this process share. A test uses its own keys, moves no slots,
-    /// and stops no node.
+    /// Returns the cluster that all tests of this process share. A test uses its own keys, moves no
+    /// slots, and stops no node.
     ///
     /// # Panics
     /// As [`start`](Self::start).
@@ -58,24 +58,25 @@ impl RedisCluster {
         SHARED.get_or_init(Self::start)
     }
 
-    /// The URLs for clients, one per server: primaries first, then replicas.
+    /// Returns the URLs for clients, one per server: primaries first, then replicas.
     #[must_use]
     pub fn urls(&self) -> Vec<String> {
         self.servers().map(RedisServer::url).collect()
     }
 
-    /// All servers, the replicas after the primaries.
+    /// Returns all servers, the replicas after the primaries.
     pub fn servers(&self) -> impl Iterator<Item = &RedisServer> {
         self.nodes.iter().chain(self.replicas.iter().flatten())
     }
 
-    /// The nodes that were started as primaries; other methods name a node by its place here.
+    /// Returns the nodes that were started as primaries; other methods name a node by its place
+    /// here.
     #[must_use]
     pub fn nodes(&self) -> &[RedisServer] {
         &self.nodes
     }
 
-    /// The node at this place, whether or not it still is the primary.
+    /// Returns the node at this place, also if it is not the primary any more.
     ///
     /// # Panics
     /// If it does not exist.
@@ -87,7 +88,7 @@ impl RedisCluster {
             .unwrap_or_else(|| panic!("the cluster has no node {place}"))
     }
 
-    /// The first server that was started as a replica of the node at this place.
+    /// Returns the first server that was started as a replica of the node at this place.
     ///
     /// # Panics
     /// If it does not exist.
@@ -99,13 +100,13 @@ impl RedisCluster {
             .unwrap_or_else(|| panic!("node {place} has no replica"))
     }
 
-    /// The servers that were started as replicas of the node at this place.
+    /// Returns the servers that were started as replicas of the node at this place.
     #[must_use]
     pub fn replicas_of(&self, place: usize) -> &[RedisServer] {
         self.replicas.get(place).map_or(&[], Vec::as_slice)
     }
 
-    /// The slot a key belongs to; its hash tag counts, if it has one.
+    /// Returns the slot of a key; its hash tag counts, if it has one.
     #[must_use]
     #[track_caller]
     pub fn slot_of<K: AsRef<[u8]>>(&self, key: K) -> u16 {
@@ -151,7 +152,7 @@ impl RedisCluster {
         );
     }
 
-    /// The node at a place and its replicas.
+    /// Returns the node at a place and its replicas.
     fn members(&self, place: usize) -> impl Iterator<Item = &RedisServer> {
         self.nodes.get(place).into_iter().chain(self.replicas_of(place))
     }

@@ -14,7 +14,7 @@ const COUNT: u16 = 10_000;
 /// A cluster node listens for its peers at this distance; the two ranges do not overlap.
 pub(crate) const BUS_OFFSET: u16 = 10_000;
 
-/// A port on which, together with the bus port above it, nothing listens on loopback.
+/// Returns a port on which, together with the bus port above it, nothing listens on loopback.
 pub(crate) fn free() -> u16 {
     // A random start keeps test processes apart; walking on from there never offers a port twice in
     // one.

@@ -79,13 +79,13 @@ impl Proxy {
         }
     }
 
-    /// The port on 127.0.0.1 that clients connect to; it never changes.
+    /// Returns the port on 127.0.0.1 that clients connect to; it never changes.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The URL for clients, with the user that has [the least permissions](crate::acl).
+    /// Returns the URL for clients, with the user that has [the least permissions](crate::acl).
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://{}@127.0.0.1:{}/", crate::acl::LOGIN, self.port)
@@ -172,19 +172,19 @@ impl Proxy {
         }
     }
 
-    /// How many connections were accepted so far.
+    /// Returns the number of connections that were accepted so far.
     #[must_use]
     pub fn connections(&self) -> u64 {
         self.network.opened.load(Ordering::SeqCst)
     }
 
-    /// How many connections are open now.
+    /// Returns the number of open connections.
     #[must_use]
     pub fn open_connections(&self) -> usize {
         self.network.links().len()
     }
 
-    /// How many replies were cut or torn so far.
+    /// Returns the number of replies that were cut or torn so far.
     #[must_use]
     pub fn replies_cut(&self) -> usize {
         self.network.replies_cut.load(Ordering::SeqCst)
@@ -215,8 +215,8 @@ impl Network {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.target.load(Ordering::SeqCst)))
     }
 
-    /// The part of the received reply that may be delivered before its connection ends, if it is to
-    /// end.
+    /// Returns the part of the received reply that may be delivered before its connection ends, if
+    /// it is to end.
     fn cut(&self) -> Option<usize> {
         let take = |left: &AtomicUsize| {
             let less = |left: usize| left.checked_sub(1);

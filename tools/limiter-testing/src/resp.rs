@@ -29,7 +29,7 @@ pub enum RespValue {
 }
 
 impl RespValue {
-    /// The number.
+    /// Returns the number.
     ///
     /// # Panics
     /// If the reply is neither a number nor a text with a number.
@@ -45,7 +45,7 @@ impl RespValue {
         }
     }
 
-    /// The text of a status or of a string.
+    /// Returns the text of a status or of a string.
     ///
     /// # Panics
     /// If the reply is neither a status nor a string, or not UTF-8.
@@ -59,7 +59,7 @@ impl RespValue {
         }
     }
 
-    /// The bytes of a string.
+    /// Returns the bytes of a string.
     ///
     /// # Panics
     /// If the reply is not a string.
@@ -72,7 +72,7 @@ impl RespValue {
         }
     }
 
-    /// The elements of a list.
+    /// Returns the elements of a list.
     ///
     /// # Panics
     /// If the reply is not a list.

@@ -42,37 +42,37 @@ impl RedisSentinel {
         RedisSentinelBuilder::new()
     }
 
-    /// The URLs of the sentinels, at which clients request the primary.
+    /// Returns the URLs of the sentinels, at which clients request the primary.
     #[must_use]
     pub fn urls(&self) -> Vec<String> {
         self.sentinels.iter().map(RedisServer::url).collect()
     }
 
-    /// The URL of the primary for clients; its name replaces the host.
+    /// Returns the URL of the primary for clients; its name replaces the host.
     #[must_use]
     pub fn primary_url(&self) -> String {
         format!("redis://{}@{NAME}/", crate::acl::LOGIN)
     }
 
-    /// The name of the primary in the sentinels' configuration.
+    /// Returns the name of the primary in the sentinels' configuration.
     #[must_use]
     pub fn primary_name(&self) -> &'static str {
         NAME
     }
 
-    /// The sentinels, which may be paused and killed as any server.
+    /// Returns the sentinels, which may be paused and killed as any server.
     #[must_use]
     pub fn sentinels(&self) -> &[RedisServer] {
         &self.sentinels
     }
 
-    /// The servers that are watched; the first was the primary at the start.
+    /// Returns the servers that are watched; the first was the primary at the start.
     #[must_use]
     pub fn servers(&self) -> &[RedisServer] {
         &self.servers
     }
 
-    /// The primary, according to the first sentinel that replies.
+    /// Returns the primary, according to the first sentinel that replies.
     ///
     /// # Panics
     /// If no sentinel replies.
@@ -209,7 +209,7 @@ impl RedisSentinel {
     }
 }
 
-/// A value of a reply that lists names and values in turn.
+/// Returns a value of a reply that lists names and values in turn.
 fn field(reply: &RespValue, name: &str) -> Option<String> {
     let RespValue::Array(items) = reply else {
         return None;

@@ -63,8 +63,8 @@ impl RedisServer {
         RedisServerBuilder::default()
     }
 
-    /// The server shared by all tests of this process. A test uses its own keys, and neither stops
-    /// nor configures it.
+    /// Returns the server shared by all tests of this process. A test uses its own keys, and
+    /// neither stops nor configures it.
     ///
     /// # Panics
     /// As [`start`](Self::start).
@@ -73,26 +73,26 @@ impl RedisServer {
         SHARED.get_or_init(Self::start)
     }
 
-    /// The URL for clients, with the user that has [the least permissions](crate::acl).
+    /// Returns the URL for clients, with the user that has [the least permissions](crate::acl).
     #[must_use]
     pub fn url(&self) -> String {
         self.url_as(acl::LOGIN)
     }
 
-    /// The URL for another user: `name:password`, or an empty text for the default user.
+    /// Returns the URL for another user: `name:password`, or an empty text for the default user.
     #[must_use]
     pub fn url_as(&self, login: &str) -> String {
         let at = if login.is_empty() { "" } else { "@" };
         format!("redis://{login}{at}127.0.0.1:{}/", self.port)
     }
 
-    /// The port on 127.0.0.1; the same after a [`restart`](Self::restart).
+    /// Returns the port on 127.0.0.1; the same after a [`restart`](Self::restart).
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The server's directory.
+    /// Returns the server's directory.
     #[must_use]
     pub fn dir(&self) -> &Path {
         self.watchdog.dir()
@@ -211,7 +211,7 @@ impl RedisServer {
         panic!("{PORT_ATTEMPTS} consecutive ports were in use; redis-server could not start");
     }
 
-    /// The last lines that the server has logged.
+    /// Returns the last lines that the server has logged.
     pub(crate) fn log_tail(&self) -> String {
         tail(&self.watchdog)
     }

@@ -44,7 +44,7 @@ impl Authority {
         }
     }
 
-    /// The authority's own certificate, in PEM.
+    /// Returns the authority's own certificate, in PEM.
     #[must_use]
     pub fn certificate(&self) -> &str {
         &self.certificate

@@ -74,12 +74,12 @@ impl Watchdog {
         })
     }
 
-    /// The server's directory.
+    /// Returns the server's directory.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The output of the running server.
+    /// Returns the output of the running server.
     pub(crate) fn log(&self) -> String {
         let bytes = fs::read(self.dir.join("redis.log")).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
@@ -127,7 +127,7 @@ impl Shell {
     }
 }
 
-/// How a process is doing, in the letters of `ps`; `None` if there is no such process.
+/// Returns the state of a process, in the letters of `ps`; `None` if there is no such process.
 pub(crate) fn state(pid: u32) -> Option<char> {
     if Path::new("/proc/self/stat").exists() {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;

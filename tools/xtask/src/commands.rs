@@ -34,7 +34,7 @@ pub(crate) fn succeed_silently(mut command: Command, shown: &str) -> Result<(), 
     }
 }
 
-/// The standard output of a command, or its standard error if it fails.
+/// Returns the standard output of a command, or its standard error if it fails.
 pub(crate) fn text(mut command: Command) -> Result<String, String> {
     let output = command
         .output()
@@ -46,7 +46,7 @@ pub(crate) fn text(mut command: Command) -> Result<String, String> {
     Err(format!("{command:?}, {}: {}", output.status, complaint.trim()))
 }
 
-/// Where the workspace is.
+/// Returns the directory of the workspace.
 pub(crate) fn root() -> &'static Path {
     // This crate is in the folder `tools` of the workspace.
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -55,7 +55,8 @@ pub(crate) fn root() -> &'static Path {
         .unwrap_or_else(|| Path::new("."))
 }
 
-/// Where cargo builds; chores with flags of their own build in a directory within.
+/// Returns the directory in which cargo builds; chores with flags of their own build in a directory
+/// within.
 pub(crate) fn target_dir() -> PathBuf {
     root().join(
         env::var_os("CARGO_TARGET_DIR")
@@ -64,7 +65,8 @@ pub(crate) fn target_dir() -> PathBuf {
     )
 }
 
-/// The cargo that runs this, so that `cargo +toolchain xtask` means that toolchain throughout.
+/// Returns the cargo that runs this, so that `cargo +toolchain xtask` means that toolchain
+/// throughout.
 pub(crate) fn cargo() -> Command {
     Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }

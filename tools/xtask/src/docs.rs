@@ -84,7 +84,7 @@ fn check_code(root: &Path) -> Result<(), String> {
     }
 }
 
-/// The pages, by name and text, with Rust code that `includes` does not include.
+/// Returns the pages, by name and text, with Rust code that `includes` does not include.
 fn uncompiled<'a>(pages: &'a [(String, String)], includes: &str) -> Vec<&'a str> {
     let has_code = |text: &str| text.lines().any(|line| line.trim_start().starts_with("```rust"));
     let is_included = |name: &str| includes.contains(&format!("include_str!(\"../../{name}\")"));
@@ -94,7 +94,8 @@ fn uncompiled<'a>(pages: &'a [(String, String)], includes: &str) -> Vec<&'a str>
     missing.map(|(name, _)| name.as_str()).collect()
 }
 
-/// The files to which a text links, without anchors. Links to sites and within the page have none.
+/// Returns the files to which a text links, without anchors. Links to sites and within the page
+/// have none.
 fn links(text: &str) -> Vec<String> {
     let mut in_code = false;
     let prose = text.lines().filter(|line| {

@@ -126,7 +126,7 @@ fn read(log: &Path) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The cache of programs, and the logs.
+/// Returns the cache of programs, and the logs.
 fn directory() -> std::path::PathBuf {
     target_dir().join("engines")
 }

@@ -36,7 +36,7 @@ const PROJECTS: [Project; 2] = [
     },
 ];
 
-/// The names of all targets.
+/// Returns the names of all targets.
 fn targets() -> impl Iterator<Item = &'static str> {
     PROJECTS
         .iter()

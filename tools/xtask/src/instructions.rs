@@ -25,7 +25,7 @@ const VALGRIND: Package = Package {
     advice: "install valgrind",
 };
 
-/// The counts of the last run, for the report of the benchmark.
+/// Returns the counts of the last run, for the report of the benchmark.
 pub(crate) fn file() -> PathBuf {
     target_dir().join("instructions.tsv")
 }
@@ -101,7 +101,7 @@ pub(crate) fn measure() -> Result<Counts, String> {
     Ok(counts)
 }
 
-/// The runner in the target directory, where it is built unless it has the right version.
+/// Returns the runner in the target directory, where it is built unless it has the right version.
 fn runner() -> Result<PathBuf, String> {
     let tools = target_dir().join("tools");
     let runner = tools.join("bin").join(RUNNER);
@@ -118,7 +118,7 @@ fn runner() -> Result<PathBuf, String> {
     commands::succeed(install, "instructions").map(|()| runner)
 }
 
-/// The path and the instructions of one line of the runner's report.
+/// Returns the path and the instructions of one line of the runner's report.
 fn count(line: &str) -> Result<(String, u64), String> {
     let unexpected = || format!("the runner reported no instruction count: {line}");
     let summary: Value = serde_json::from_str(line).map_err(|_| unexpected())?;

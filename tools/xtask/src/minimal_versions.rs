@@ -36,7 +36,7 @@ pub(crate) fn check(packages: &[&str]) -> Result<(), String> {
     succeed(check, "supply-chain")
 }
 
-/// The files of a package that git tracks, without tests.
+/// Returns the files of a package that git tracks, without tests.
 fn tracked(package: &str) -> Result<Vec<PathBuf>, String> {
     let mut list = Command::new("git");
     list.args(["ls-files", package]).current_dir(root());
@@ -55,7 +55,7 @@ fn copy_file(copy: &Path, file: &Path) -> Result<(), String> {
     write_bytes(&to, &bytes)
 }
 
-/// The manifest of the workspace with these members alone.
+/// Returns the manifest of the workspace with these members alone.
 fn with_members(manifest: &str, packages: &[&str]) -> String {
     let members: Vec<_> = packages.iter().map(|package| format!("\"{package}\"")).collect();
     let line = |line: &str| match line.split_once(" = ") {
@@ -66,7 +66,7 @@ fn with_members(manifest: &str, packages: &[&str]) -> String {
     manifest.lines().map(line).collect()
 }
 
-/// The manifest of a package without the tables that only tests need.
+/// Returns the manifest of a package without the tables that only tests need.
 fn without_tests(manifest: &str) -> String {
     let mut kept = String::new();
     let mut is_kept = true;

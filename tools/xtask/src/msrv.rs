@@ -44,7 +44,7 @@ pub(crate) fn run(_: Strictness) -> Result<(), String> {
     Ok(())
 }
 
-/// A crate that depends on the libraries: without features, or with all of them.
+/// Returns a crate that depends on the libraries: without features, or with all of them.
 fn user_manifest(version: &str) -> Result<String, String> {
     let mut manifest = format!(
         "[workspace]\n\n[package]\nname = \"msrv\"\nversion = \"0.0.0\"\nedition = \"2024\"\nrust-version = \"{version}\"\n\
@@ -72,7 +72,7 @@ fn rust_version(manifest: &str) -> Option<&str> {
     Some(value.trim_matches('"'))
 }
 
-/// The names in the table `[features]`.
+/// Returns the names in the table `[features]`.
 fn features(manifest: &str) -> Vec<String> {
     let table = manifest.lines().skip_while(|line| *line != "[features]").skip(1);
     let lines = table.take_while(|line| !line.starts_with('['));

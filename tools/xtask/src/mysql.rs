@@ -28,7 +28,8 @@ exec "$root/usr/lib64/ld-linux-x86-64.so.2" --library-path "$root/usr/lib/x86_64
     "$root/usr/sbin/mysqld" "$@"
 "#;
 
-/// The path of the program that `MYSQLD` names, or of the one that is unpacked below `into`.
+/// Returns the path of the program that `MYSQLD` names, or of the one that is unpacked below
+/// `into`.
 pub(crate) fn program(into: &Path) -> Result<PathBuf, String> {
     if let Some(named) = env::var_os(VARIABLE).filter(|named| !named.is_empty()) {
         return fs::canonicalize(&named)
@@ -84,7 +85,7 @@ impl Apt {
         Ok(Self { directory })
     }
 
-    /// The files of a package and of all packages that it needs.
+    /// Returns the files of a package and of all packages that it needs.
     fn download(&self, package: &str) -> Result<Vec<PathBuf>, String> {
         let sources = self.directory.join("sources.list");
         let source = format!("deb [signed-by={KEYS}] {} unstable main\n", self.archive()?);
@@ -106,7 +107,7 @@ impl Apt {
             .collect())
     }
 
-    /// The address of Debian's archive in the sources of this machine.
+    /// Returns the address of Debian's archive in the sources of this machine.
     fn archive(&self) -> Result<String, String> {
         let mut update = self.command();
         update.arg("update");

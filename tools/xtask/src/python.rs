@@ -18,8 +18,8 @@ const PYTHON: Package = Package {
     advice: "install Python 3.9 or later, with its module venv",
 };
 
-/// The interpreter of a virtual environment in `target/<owner>/venv`, which is made if it does not
-/// exist.
+/// Returns the interpreter of a virtual environment in `target/<owner>/venv`, which is made if it
+/// does not exist.
 pub(crate) fn environment(owner: &str) -> Result<PathBuf, String> {
     PYTHON.ensure()?;
     let environment = target_dir().join(owner).join("venv");

@@ -193,7 +193,7 @@ fn supply_chain() -> Result<(), String> {
     commands::succeed(deny, "server")
 }
 
-/// The script of axe-core.
+/// Returns the script of axe-core.
 fn axe_core() -> Result<PathBuf, String> {
     let (requirement, script) = AXE;
     let directory = directory().join(requirement);
@@ -217,7 +217,7 @@ fn axe_core() -> Result<PathBuf, String> {
     Ok(script)
 }
 
-/// A Python with an independent client of the rate limit service.
+/// Returns a Python with an independent client of the rate limit service.
 fn client_python() -> Result<PathBuf, String> {
     let python = python::environment("server")?;
     let mut install = python::pip_install(&python);
@@ -238,7 +238,7 @@ fn workspace() -> PathBuf {
     root().join("limiter-server")
 }
 
-/// The cache of programs.
+/// Returns the cache of programs.
 fn directory() -> PathBuf {
     let directory: &Path = &target_dir();
     directory.join("server")

@@ -98,7 +98,7 @@ fn unsafe_code() -> Findings {
     }
 }
 
-/// The directories with a manifest, except other workspaces.
+/// Returns the directories with a manifest, except other workspaces.
 fn members() -> Result<Vec<PathBuf>, String> {
     let list = |folder: PathBuf| {
         fs::read_dir(&folder).map_err(|error| format!("cannot list {}: {error}", folder.display()))
@@ -241,7 +241,7 @@ fn public_api() -> Findings {
     commands::succeed(compare, "supply-chain").map(|()| None)
 }
 
-/// A tool that is installed, or else is built into the target directory.
+/// Returns a tool that is installed, or else is built into the target directory.
 pub(crate) fn tool(name: &str) -> Result<Command, String> {
     let tools = target_dir().join("tools");
     let ours = tools.join("bin").join(name);

@@ -57,7 +57,7 @@ fn setting(name: &str) -> Result<String, String> {
     fs::read_to_string(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))
 }
 
-/// All findings of all checks, and lines for the summary.
+/// Returns all findings of all checks, and lines for the summary.
 fn findings() -> Result<(Vec<Finding>, Vec<String>), String> {
     let tree = Tree::read(&root())?;
     let table = layers::Table::parse(&setting("layers.txt")?)?;

@@ -154,7 +154,7 @@ mod tests {
         Sample { failed: 1, ..sample }
     }
 
-    /// A report in which every bound is met exactly, with one row replaced.
+    /// Returns a report in which every bound is met exactly, with one row replaced.
     fn report(protocol: Protocol, replaced: &str, by: Option<Sample>) -> Report {
         let mut report = Report::default();
         for (of, name, row) in [

@@ -234,14 +234,14 @@ impl Contender<'_> {
     }
 }
 
-/// A server of this program that decides nothing.
+/// Returns a server of this program that decides nothing.
 fn floor(kind: &str) -> Server {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     command.args(["floor", kind]);
     Server::printing(command, "floor")
 }
 
-/// The processor time that a Redis server reports.
+/// Returns the processor time that a Redis server reports.
 fn time_of_redis(redis: &RedisServer) -> Duration {
     let info = redis.command(&["INFO", "cpu"]).text();
     let seconds = |field: &str| -> f64 {

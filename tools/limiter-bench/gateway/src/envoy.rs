@@ -52,7 +52,7 @@ impl Envoy {
         }
     }
 
-    /// The processor time of Envoy and limiter-server.
+    /// Returns the processor time of Envoy and limiter-server.
     pub(crate) fn processor_time(&self) -> Duration {
         let of_limiter = self.limiter.as_ref().map(Server::processor_time);
         self.server.processor_time() + of_limiter.unwrap_or_default()

@@ -62,7 +62,7 @@ pub(crate) struct ThrottleResponse {
 }
 
 impl RateLimitRequest {
-    /// A request with one descriptor of one entry.
+    /// Returns a request with one descriptor of one entry.
     pub(crate) fn of_address(address: String) -> Self {
         let entry = DescriptorEntry {
             key: "remote_address".to_owned(),

@@ -52,7 +52,7 @@ impl Server {
         server
     }
 
-    /// The processor time of the process, including the kernel's part.
+    /// Returns the processor time of the process, including the kernel's part.
     pub(crate) fn processor_time(&self) -> Duration {
         processor_time(&self.child.id().to_string())
     }
@@ -65,12 +65,12 @@ impl Drop for Server {
     }
 }
 
-/// The processor time of a process, by its id or `self`.
+/// Returns the processor time of a process, by its id or `self`.
 pub(crate) fn processor_time(process: &str) -> Duration {
     times(process, 11)
 }
 
-/// The processor time of the processes that this one started and that have ended.
+/// Returns the processor time of the processes that this one started and that have ended.
 pub(crate) fn processor_time_of_children() -> Duration {
     times("self", 13)
 }
@@ -89,7 +89,7 @@ fn times(process: &str, skipped: usize) -> Duration {
     Duration::from_millis(ticks * 1_000 / TICKS_PER_SECOND)
 }
 
-/// An address of this machine with a free port.
+/// Returns an address of this machine with a free port.
 pub(crate) fn free_address() -> SocketAddr {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
     listener.local_addr().expect("a bound address")

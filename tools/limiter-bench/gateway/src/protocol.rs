@@ -57,7 +57,7 @@ pub(crate) enum Connection {
 }
 
 impl Protocol {
-    /// The title of its group in the report.
+    /// Returns the title of its group in the report.
     pub(crate) fn group(self) -> &'static str {
         match self {
             Self::EnvoyGrpc | Self::ThrottleGrpc => "gRPC",

@@ -36,7 +36,7 @@ impl Report {
         }
     }
 
-    /// The samples of a row, if it was measured.
+    /// Returns the samples of a row, if it was measured.
     pub(crate) fn samples(&self, group: &str, name: &str) -> Option<&[Sample]> {
         let mut rows = self.rows.iter();
         let row = rows.find(|row| (row.group, row.name) == (group, name));
@@ -59,7 +59,7 @@ impl Report {
         }
     }
 
-    /// The row that the others of a group are compared with.
+    /// Returns the row that the others of a group are compared with.
     fn first_of(&self, group: &str) -> Option<&Row> {
         self.rows.iter().find(|row| row.group == group)
     }

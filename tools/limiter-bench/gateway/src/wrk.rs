@@ -91,7 +91,7 @@ impl Drop for Wrk {
     }
 }
 
-/// The program wrk, from `WRK`.
+/// Returns the program wrk, from `WRK`.
 pub(crate) fn from_environment() -> Option<Wrk> {
     let program = std::env::var_os("WRK")?;
     Some(Wrk::new(Path::new(&program).to_owned()))

@@ -25,7 +25,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// The increase as a fraction of the baseline.
+    /// Returns the increase as a fraction of the baseline.
     #[must_use]
     pub fn increase(&self) -> Option<f64> {
         Some(self.after? / self.before? - 1.0)
@@ -46,7 +46,7 @@ pub struct Verdict {
 }
 
 impl Baseline {
-    /// The committed counts.
+    /// Creates the baseline of the committed counts.
     #[must_use]
     pub fn new(counts: Counts) -> Self {
         Self { counts }
@@ -86,7 +86,7 @@ impl Baseline {
 }
 
 impl Verdict {
-    /// The reason why the run is not accepted.
+    /// Returns the reason for which the run is not accepted, as an error.
     ///
     /// # Errors
     ///
@@ -119,7 +119,7 @@ impl Verdict {
         ))
     }
 
-    /// A table of all paths.
+    /// Returns a table of all paths.
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut text = format!(

@@ -40,8 +40,8 @@ const PROCESSOR: &str = "processor";
 const VALGRIND: &str = "valgrind";
 
 impl Counts {
-    /// The counts of a run, from the instructions of whole functions. If a function was measured
-    /// repeatedly, its lowest count is used, because disturbances add instructions.
+    /// Creates the counts of a run, from the instructions of whole functions. If a function was
+    /// measured repeatedly, its lowest count is used, because disturbances add instructions.
     #[must_use]
     pub fn new(conditions: Conditions, of_functions: impl IntoIterator<Item = (String, u64)>) -> Self {
         let mut per_decision = BTreeMap::new();
@@ -62,12 +62,13 @@ impl Counts {
         self.per_decision.get(path).copied()
     }
 
-    /// The names of the counted paths.
+    /// Returns the names of the counted paths.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
         self.per_decision.keys().map(String::as_str)
     }
 
-    /// The content of a file that [`parse`](Self::parse) reads: one tab-separated pair a line.
+    /// Returns the content of a file that [`parse`](Self::parse) reads: one tab-separated pair a
+    /// line.
     #[must_use]
     pub fn to_text(&self) -> String {
         let Conditions {

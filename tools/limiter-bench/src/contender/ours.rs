@@ -76,7 +76,7 @@ fn by_the_store(decision: &Decision) -> bool {
     decision.is_allowed()
 }
 
-/// A policy in the mode that a workload's name implies.
+/// Returns a policy in the mode that a workload's name implies.
 pub(crate) fn policy(name: &str, quota: Quota, mode: Mode) -> Policy {
     let Quota { permits, seconds } = quota;
     let built = match mode {

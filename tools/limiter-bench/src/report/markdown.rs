@@ -69,7 +69,7 @@ const FURTHER: &str = "\
 and nodes, and the [variants](docs/design/benchmark-variants.md) that were measured.
 ";
 
-/// The method and all figures.
+/// Returns the method and all figures.
 pub(super) fn figures(report: &Report) -> String {
     let mut page = String::from("# Figures\n\nWritten by `cargo xtask bench`.\n\n");
     let _ = writeln!(page, "Measured on: {}.\n\n{HOW}", report.machine.describe());

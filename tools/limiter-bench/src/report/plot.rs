@@ -12,7 +12,7 @@ const BAR: f64 = 14.0;
 const GAP: f64 = 10.0;
 const TOP: f64 = 34.0;
 
-/// The plots with their names, without empty ones.
+/// Returns the plots with their names, without empty ones.
 pub(super) fn all(series: &[Series]) -> Vec<(&'static str, String)> {
     let rate = |series: &Series| series.median(|sample| sample.decisions_per_second);
     let nanos = |series: &Series| 1e9 / rate(series);

@@ -48,7 +48,7 @@ pub(super) fn table(curves: &[Curve]) -> String {
     table
 }
 
-/// A quantity in at most four characters.
+/// Returns a quantity in at most four characters.
 pub(super) fn quantity(x: f64) -> String {
     match x {
         x if x >= 1e6 => format!("{:.0}M", x / 1e6),
@@ -57,7 +57,7 @@ pub(super) fn quantity(x: f64) -> String {
     }
 }
 
-/// A figure with three digits.
+/// Returns a figure with three digits.
 pub(super) fn figure(y: f64) -> String {
     match y {
         y if y >= 100.0 => format!("{y:.0}"),

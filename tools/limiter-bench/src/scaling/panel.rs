@@ -14,7 +14,7 @@ const RIGHT: f64 = 350.0;
 const TOP: f64 = 46.0;
 const BOTTOM: f64 = 160.0;
 
-/// One picture with a panel for each curve.
+/// Returns one picture with a panel for each curve.
 pub(super) fn all(curves: &[Curve]) -> String {
     let rows = curves.len().div_ceil(COLUMNS);
     let mut panels = String::new();

@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(400);
 /// longer than such a decision.
 const TIMED_EVERY: u64 = 16;
 
-/// One turn of a contender under this load.
+/// Returns one turn of a contender under this load.
 pub(crate) fn turn(
     name: &str,
     load: &Load,
@@ -82,7 +82,7 @@ pub(crate) fn turn(
     sample
 }
 
-/// The default runtime: one worker for each processor.
+/// Returns the default runtime: one worker for each processor.
 pub(crate) fn runtime() -> Runtime {
     Builder::new_multi_thread()
         .thread_name(THREADS)

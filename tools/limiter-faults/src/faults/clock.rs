@@ -93,7 +93,7 @@ fn judge(trial: &Trial, step_name: &str, run: &Run, stepped: Instant, cached: Du
     trial.judge_hung(run);
 }
 
-/// The longest time after the step for which every call under a key was denied, without the
+/// Returns the longest time after the step for which every call under a key was denied, without the
 /// machine's own delays.
 fn longest_lockout(run: &Run, stepped: Instant) -> Duration {
     let later = run.events.iter().filter(|event| event.sent_at >= stepped);

@@ -94,7 +94,7 @@ pub(crate) fn node_stopped(trial: &Trial) {
     trial.judge_recovery(&run, back);
 }
 
-/// A load whose limiters know one node of the cluster.
+/// Returns a load whose limiters know one node of the cluster.
 pub(super) fn plan(trial: &Trial, cluster: &RedisCluster, deadline: Duration) -> Plan {
     let limiters: Vec<Limiter> = (0..2)
         .map(|_| {

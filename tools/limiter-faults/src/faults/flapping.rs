@@ -110,7 +110,7 @@ fn short_outages(trial: &Trial) {
     trial.judge_hung(&run);
 }
 
-/// A load on few keys by replicas that know the number of replicas.
+/// Returns a load on few keys by replicas that know the number of replicas.
 fn plan(trial: &Trial, proxy: &Proxy, quota: Quota, replicas: usize) -> Plan {
     let limiters = trial.limiters_with(replicas, &proxy.url(), |builder| {
         builder.replicas(u32::try_from(replicas).expect("few replicas"))

@@ -78,7 +78,7 @@ pub(crate) fn hostile(trial: &Trial) {
     );
 }
 
-/// A limiter that does not count its replicas, which would take a key.
+/// Returns a limiter that does not count its replicas, which would take a key.
 fn limiter(trial: &Trial, server: &RedisServer) -> Limiter {
     let builder = Limiter::redis(server.url()).namespace(namespace()).replicas(1);
     let limits = builder.build().expect("a valid limiter");
@@ -143,8 +143,8 @@ async fn call_next(limits: Limiter, policy: Policy, next: Arc<AtomicU64>, count:
     }
 }
 
-/// The memory that the server uses at most in the middle third of many short-lived keys, and in the
-/// last third.
+/// Returns the memory that the server uses at most in the middle third of many short-lived keys,
+/// and in the last third.
 fn peaks(trial: &Trial, server: &RedisServer, limits: &Limiter, count: u64) -> (i64, i64) {
     let policy = policy("go", "5/s");
     let next = Arc::new(AtomicU64::new(0));
@@ -182,8 +182,9 @@ fn policy(name: &str, rate: &str) -> Policy {
         .expect("a valid policy")
 }
 
-/// A key for each number. Its digits are separators and terminators of various formats, so that
-/// many keys are prefixes of others, differ in one control character, are not text, or are long.
+/// Returns a key for each number. Its digits are separators and terminators of various formats, so
+/// that many keys are prefixes of others, differ in one control character, are not text, or are
+/// long.
 fn hostile_key(number: u64) -> Vec<u8> {
     const DIGITS: &[u8; 12] = b"{}|:\r\n\0%~ \xff*";
     let mut key = b"user".to_vec();
@@ -200,7 +201,7 @@ fn hostile_key(number: u64) -> Vec<u8> {
     key
 }
 
-/// The number of keys of a server, and the number of keys that expire.
+/// Returns the number of keys of a server, and the number of keys that expire.
 fn keyspace(server: &RedisServer) -> (u64, u64) {
     let lines = server.command(&["INFO", "keyspace"]).text();
     let number = |name: &str| {

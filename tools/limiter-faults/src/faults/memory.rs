@@ -93,7 +93,7 @@ pub(crate) fn eviction(trial: &Trial) {
     trial.judge_hung(&run);
 }
 
-/// A number in the server's INFO reply.
+/// Returns a number in the server's INFO reply.
 pub(super) fn info(server: &RedisServer, section: &str, name: &str) -> i64 {
     let lines = server.command(&["INFO", section]).text();
     let value = lines

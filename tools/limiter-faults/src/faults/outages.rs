@@ -93,7 +93,7 @@ pub(crate) fn black_hole(trial: &Trial) {
     finish(trial, load, run.events, (began, waiting.answered_at()), 0);
 }
 
-/// A load that has run for a while.
+/// Returns a load that has run for a while.
 fn start(trial: &Trial, server: &RedisServer, url: &str) -> Load {
     let load = Load::start_with_probes(
         &trial.runtime,

@@ -82,7 +82,7 @@ impl Worker {
         stdin.write_all(b"go\n").expect("a worker that listens");
     }
 
-    /// The number of admitted calls that the worker prints.
+    /// Returns the number of admitted calls that the worker prints.
     fn admitted(mut self) -> u64 {
         let mut line = String::new();
         let stdout = self.0.stdout.take().expect("a pipe");

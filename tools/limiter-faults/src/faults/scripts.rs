@@ -72,7 +72,7 @@ pub(crate) fn busy(trial: &Trial) {
     trial.judge_extra(&run, Outages::Any, 0);
 }
 
-/// The number of replies with this error code.
+/// Returns the number of replies with this error code.
 fn errors(server: &RedisServer, code: &str) -> u64 {
     let stats = server.command(&["INFO", "errorstats"]).text();
     let line = stats

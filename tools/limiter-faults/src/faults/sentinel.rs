@@ -61,15 +61,15 @@ pub(crate) fn through_sentinel(trial: &Trial) {
     }
 }
 
-/// The replica that will be promoted.
+/// Returns the replica that will be promoted.
 fn successor(sentinel: &RedisSentinel) -> &RedisServer {
     let old = sentinel.primary().port();
     let successor = sentinel.servers().iter().find(|server| server.port() != old);
     successor.expect("a replica")
 }
 
-/// The time from which on most sentinels name this server and it accepts writes. No client can
-/// detect the failover earlier.
+/// Returns the time from which on most sentinels name this server and it accepts writes. No client
+/// can detect the failover earlier.
 fn agreed_on(sentinel: &RedisSentinel, successor: &RedisServer) -> Instant {
     let (began, port) = (Instant::now(), successor.port().to_string());
     let names = |other: &&RedisServer| {

@@ -56,7 +56,7 @@ pub(crate) fn in_a_cluster(trial: &Trial) {
     trial.judge_recovery(&run, back);
 }
 
-/// The keys of the shard at a place.
+/// Returns the keys of the shard at a place.
 fn keys_of(cluster: &RedisCluster, count: u32, place: usize) -> HashSet<u32> {
     let is_there = |key: &u32| cluster.owner_of(cluster.slot_of(key.to_string())) == place;
     (0..count).filter(is_there).collect()

@@ -19,14 +19,14 @@ pub struct RedisClusterBuilder {
 }
 
 impl RedisClusterBuilder {
-    /// How many primaries there are, at least one; three by default.
+    /// Sets the number of primaries, at least one; three by default.
     #[must_use]
     pub fn primaries(mut self, count: u16) -> Self {
         self.primaries = count.max(1);
         self
     }
 
-    /// How many replicas each primary has; none by default.
+    /// Sets the number of replicas of each primary; none by default.
     #[must_use]
     pub fn replicas(mut self, count: usize) -> Self {
         self.replicas = count;
@@ -133,7 +133,7 @@ fn await_all(cluster: &RedisCluster, knows: impl Fn(&RedisServer) -> io::Result<
     }
 }
 
-/// The slots of one node of `count`; shares differ by at most one slot.
+/// Returns the slots of one node of `count`; shares differ by at most one slot.
 fn share(place: u16, count: u16) -> RangeInclusive<u16> {
     let bound = |place: u16| {
         let bound = u32::from(SLOTS) * u32::from(place) / u32::from(count);

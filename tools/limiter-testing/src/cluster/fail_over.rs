@@ -11,7 +11,7 @@ const ATTEMPT_LIMIT: Duration = Duration::from_secs(6);
 const ATTEMPTS: usize = 5;
 
 impl RedisCluster {
-    /// The current primary: the node at this place, or one of its replicas.
+    /// Returns the current primary: the node at this place, or one of its replicas.
     ///
     /// # Panics
     /// If none of them reports the role of a primary.
@@ -113,7 +113,7 @@ fn is_ready(replica: &RedisServer, primary: &RedisServer) -> bool {
     replica.follows(primary) && knows_replicas(primary, &[(replica.port(), primary.port())]).unwrap_or(false)
 }
 
-/// The age of a node's claim to its slots; higher is younger.
+/// Returns the age of a node's claim to its slots; higher is younger.
 fn config_epoch(node: &RedisServer) -> u64 {
     let info = node
         .query(&["CLUSTER", "INFO"])

@@ -35,13 +35,13 @@ impl<'a> SlotMigration<'a> {
         migration
     }
 
-    /// The node that owned the slot at the beginning.
+    /// Returns the node that owned the slot at the beginning.
     #[must_use]
     pub fn source(&self) -> &'a RedisServer {
         self.source
     }
 
-    /// The future owner of the slot.
+    /// Returns the future owner of the slot.
     #[must_use]
     pub fn target(&self) -> &'a RedisServer {
         self.target

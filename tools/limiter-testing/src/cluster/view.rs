@@ -13,7 +13,7 @@ pub(super) fn knows(node: &RedisServer, expected: &[(RangeInclusive<u16>, u16)])
     Ok(info.lines().any(|line| line == "cluster_state:ok") && seen == expected)
 }
 
-/// The reply to `CLUSTER SLOTS`: ranges, each with the port of its owner.
+/// Returns the reply to `CLUSTER SLOTS`: ranges, each with the port of its owner.
 pub(super) fn ranges(reply: &RespValue) -> Vec<(RangeInclusive<u16>, u16)> {
     let number = |value: &RespValue| u16::try_from(value.integer()).ok();
     let range = |entry: &RespValue| match entry.items() {

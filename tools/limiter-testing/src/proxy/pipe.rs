@@ -31,7 +31,7 @@ impl Pipe {
         self.changed.notify_one();
     }
 
-    /// The next piece, once it is due; `None` once the pipe is closed.
+    /// Returns the next piece, once it is due; `None` once the pipe is closed.
     pub(super) fn pop(&self) -> Option<Piece> {
         let mut state = self.state();
         loop {

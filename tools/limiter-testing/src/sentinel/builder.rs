@@ -29,15 +29,14 @@ impl RedisSentinelBuilder {
         }
     }
 
-    /// How many replicas the primary has; one by default.
+    /// Sets the number of replicas of the primary; one by default.
     #[must_use]
     pub fn replicas(mut self, count: usize) -> Self {
         self.replicas = count;
         self
     }
 
-    /// How long the primary may be silent before a sentinel takes it for down; one second by
-    /// default.
+    /// Sets the silence after which a sentinel considers the primary down; one second by default.
     #[must_use]
     pub fn down_after(mut self, silence: Duration) -> Self {
         self.down_after = silence;

@@ -83,7 +83,7 @@ fn replace_offset(path: &Path, ahead_us: i64) -> io::Result<i64> {
     old.map_err(|_| io::Error::other("its file has another length"))
 }
 
-/// The microseconds by which a reply to `TIME` is ahead of the machine's clock.
+/// Returns the microseconds by which a reply to `TIME` is ahead of the machine's clock.
 fn shift_of(time: &[RespValue]) -> i64 {
     let [seconds, micros] = time else { return 0 };
     let number = |value: &RespValue| value.text().parse::<i64>().unwrap_or(0);

@@ -7,7 +7,8 @@ use super::Server;
 use crate::commands::{root, succeed_silently, text};
 use crate::python;
 
-/// A Python interpreter with the libraries, in a virtual environment in the target directory.
+/// Returns a Python interpreter with the libraries, in a virtual environment in the target
+/// directory.
 pub(super) fn python() -> Result<PathBuf, String> {
     let python = python::environment("clients")?;
     let mut install = python::pip_install(&python);

@@ -132,7 +132,7 @@ fn count(url: &str) -> Result<(), String> {
     Answer::of(&[url])?.expect(429, &[])
 }
 
-/// The line of a report with the number of requests.
+/// Returns the line of a report with the number of requests.
 fn request_line(report: &str) -> Option<&str> {
     let expected = |line: &&str| line.contains("requests in") || line.contains("[429]");
     report.lines().find(expected).map(str::trim)
@@ -176,7 +176,7 @@ struct Answer {
 }
 
 impl Answer {
-    /// The last one that curl gets.
+    /// Returns the last one that curl gets.
     fn of(args: &[&str]) -> Result<Self, String> {
         let mut curl = command("curl", &["--silent", "--show-error", "--include"]);
         curl.args(["--noproxy", "*", "--max-time", "60"]).args(args);

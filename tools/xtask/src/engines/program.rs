@@ -84,7 +84,7 @@ impl fmt::Display for Program {
     }
 }
 
-/// The version in `Redis server v=7.0.15 sha=…`.
+/// Returns the version in `Redis server v=7.0.15 sha=…`.
 fn version(reported: &str) -> Option<&str> {
     let (_, version) = reported.split_once("v=")?;
     version.split_whitespace().next()

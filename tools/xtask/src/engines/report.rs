@@ -44,7 +44,7 @@ impl Report {
     }
 }
 
-/// The number in front of a word, in `ok. 12 passed; 0 failed; …`.
+/// Returns the number in front of a word, in `ok. 12 passed; 0 failed; …`.
 fn count(result: &str, word: &str) -> u64 {
     let words: Vec<&str> = result.split([' ', ';']).collect();
     let found = words.windows(2).find_map(|pair| match pair {

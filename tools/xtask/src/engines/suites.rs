@@ -22,7 +22,8 @@ const SIGNS: [&str; 5] = [
     "Subject",
 ];
 
-/// The arguments of each call of cargo: those of the caller, or all tests that start a server.
+/// Returns the arguments of each call of cargo: those of the caller, or all tests that start a
+/// server.
 pub(super) fn commands(chosen: &[String]) -> Result<Vec<Vec<String>>, String> {
     let common = ["test", "--all-features", "--no-fail-fast"].map(str::to_owned);
     if !chosen.is_empty() {
@@ -46,7 +47,7 @@ pub(super) fn build_only(command: &[String]) -> Vec<String> {
     build
 }
 
-/// The tests in a directory that start a server, in alphabetical order.
+/// Returns the tests in a directory that start a server, in alphabetical order.
 fn targets(tests: &Path) -> Result<Vec<String>, String> {
     let mut found = Vec::new();
     for path in entries(tests)? {

@@ -88,7 +88,7 @@ impl Compiler {
             .map(|(cargo, rustc)| Self::Programs { cargo, rustc })
     }
 
-    /// Its cargo, without arguments yet.
+    /// Returns its cargo, without arguments yet.
     pub(super) fn cargo(&self) -> Command {
         let mut command = match self {
             Self::Toolchain(name) => {
@@ -117,7 +117,7 @@ impl fmt::Display for Compiler {
     }
 }
 
-/// The code name of the Debian release that this machine runs.
+/// Returns the code name of the Debian release that this machine runs.
 fn release() -> Option<String> {
     let system = fs::read_to_string("/etc/os-release").ok()?;
     let name = system

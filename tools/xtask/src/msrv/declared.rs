@@ -38,7 +38,7 @@ pub(super) fn compare(package: &str, directory: &Path) -> Result<(), String> {
     ))
 }
 
-/// The compiler that a package declares, and the packages that need a newer one.
+/// Returns the compiler that a package declares, and the packages that need a newer one.
 fn newer_dependencies<'a>(package: &str, packages: &'a [Value]) -> Result<(&'a str, Vec<String>), String> {
     let own = packages.iter().find(|of| of["name"] == package);
     let declared = own.and_then(|own| own["rust_version"].as_str());

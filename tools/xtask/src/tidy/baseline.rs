@@ -25,8 +25,8 @@ impl Key {
         }
     }
 
-    /// The check within a crate, whose total may not rise. A crate is the first folder, or the
-    /// second one below `tools`.
+    /// Returns the check within a crate, whose total may not rise. A crate is the first folder, or
+    /// the second one below `tools`.
     fn group(&self) -> String {
         let mut parts = self.subject.split('/');
         let first = parts.next().unwrap_or_default();
@@ -75,8 +75,8 @@ impl Baseline {
         Self(numbers)
     }
 
-    /// The keys whose numbers are above the baseline, and those whose numbers are below it, each
-    /// with the baseline's number first.
+    /// Returns the keys whose numbers are above the baseline, and those whose numbers are below it,
+    /// each with the baseline's number first.
     pub(super) fn compare(&self, counts: &BTreeMap<Key, usize>) -> (Vec<(Key, usize, usize)>, Vec<Key>) {
         let allowed = |key: &Key| self.0.get(key).copied().unwrap_or_default();
         let found = |key: &Key| counts.get(key).copied().unwrap_or_default();
@@ -88,7 +88,7 @@ impl Baseline {
         (raised.collect(), lowered.cloned().collect())
     }
 
-    /// The totals of a check in a crate that are higher than here, with both totals.
+    /// Returns the totals of a check in a crate that are higher than here, with both totals.
     pub(super) fn raised_totals(&self, counts: &BTreeMap<Key, usize>) -> Vec<(String, usize, usize)> {
         let old = totals(&self.0);
         let raised = totals(counts).into_iter().filter_map(|(group, new)| {
@@ -107,7 +107,7 @@ fn totals(numbers: &BTreeMap<Key, usize>) -> BTreeMap<String, usize> {
     totals
 }
 
-/// The number of violations of each check.
+/// Returns the number of violations of each check.
 pub(super) fn totals_by_check(numbers: &BTreeMap<Key, usize>) -> BTreeMap<&'static str, usize> {
     let mut totals = BTreeMap::new();
     for (key, number) in numbers {

@@ -109,7 +109,8 @@ fn upward(modules: &Crate<'_>, parent: &Path, layers: &Layers) -> Vec<Finding> {
     findings
 }
 
-/// One finding for each module that is in a cycle with a sibling, under the path of their folder.
+/// Returns one finding for each module that is in a cycle with a sibling, under the path of their
+/// folder.
 fn cycles(modules: &Crate<'_>, path: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     let uses = modules.uses();
@@ -150,7 +151,7 @@ fn cycles(modules: &Crate<'_>, path: &str) -> Vec<Finding> {
     findings
 }
 
-/// The modules that one names, directly or through others.
+/// Returns the modules that one names, directly or through others.
 fn reachable<'a>(graph: &'a BTreeMap<&str, BTreeSet<String>>, from: &str) -> BTreeSet<&'a str> {
     let mut found = BTreeSet::new();
     let mut open: Vec<&str> = vec![from];

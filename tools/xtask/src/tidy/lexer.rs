@@ -123,14 +123,14 @@ fn slice(source: &str, start: usize, end: usize) -> String {
         .to_owned()
 }
 
-/// The first place from `at` on where the rest is as wanted, or the end.
+/// Returns the first place from `at` on where the rest is as wanted, or the end.
 fn until(bytes: &[u8], at: usize, is_end: impl Fn(&[u8]) -> bool) -> usize {
     (at..bytes.len())
         .find(|at| is_end(bytes.get(*at..).unwrap_or_default()))
         .unwrap_or(bytes.len())
 }
 
-/// The place after the closing quote of a string whose content starts at `at`.
+/// Returns the place after the closing quote of a string whose content starts at `at`.
 fn end_of_string(bytes: &[u8], mut at: usize) -> usize {
     while let Some(byte) = bytes.get(at) {
         match byte {
@@ -142,7 +142,7 @@ fn end_of_string(bytes: &[u8], mut at: usize) -> usize {
     bytes.len()
 }
 
-/// The length of the prefix of a raw string (`r`, `br`), and its number of hashes.
+/// Returns the length of the prefix of a raw string (`r`, `br`), and its number of hashes.
 fn raw_hashes(rest: &[u8]) -> Option<(usize, usize)> {
     let prefix = usize::from(!rest.starts_with(b"r")) + 1;
     if rest.get(prefix - 1) != Some(&b'r') {
@@ -156,7 +156,7 @@ fn raw_hashes(rest: &[u8]) -> Option<(usize, usize)> {
     (rest.get(prefix + hashes) == Some(&b'"')).then_some((prefix, hashes))
 }
 
-/// The place after a character or a lifetime that starts at `at`.
+/// Returns the place after a character or a lifetime that starts at `at`.
 fn end_of_quote(bytes: &[u8], at: usize) -> usize {
     if bytes.get(at + 1) == Some(&b'\\') {
         return until(bytes, at + 3, |rest| rest.starts_with(b"'")) + 1;
@@ -202,7 +202,7 @@ pub(super) fn is_test_attribute(tokens: &[Token], at: usize) -> bool {
     }
 }
 
-/// The name of the attribute that starts here, and its tokens.
+/// Returns the name of the attribute that starts here, and its tokens.
 pub(super) fn attribute(tokens: &[Token], at: usize) -> Option<(&str, &[Token])> {
     if !tokens.get(at)?.is('#') || !tokens.get(at + 1)?.is('[') {
         return None;
@@ -212,7 +212,7 @@ pub(super) fn attribute(tokens: &[Token], at: usize) -> Option<(&str, &[Token])>
     Some((inside.first()?.ident()?, inside))
 }
 
-/// The place of the bracket that closes the one here.
+/// Returns the place of the bracket that closes the one here.
 pub(super) fn matching(tokens: &[Token], open: usize) -> usize {
     let mut depth = 0_usize;
     for (at, token) in tokens.iter().enumerate().skip(open) {
@@ -230,7 +230,7 @@ pub(super) fn matching(tokens: &[Token], open: usize) -> usize {
     tokens.len()
 }
 
-/// The place after the item whose attributes start here: after its block or its semicolon.
+/// Returns the place after the item whose attributes start here: after its block or its semicolon.
 fn end_of_item(tokens: &[Token], mut at: usize) -> usize {
     while attribute(tokens, at).is_some() {
         at = matching(tokens, at + 1) + 1;

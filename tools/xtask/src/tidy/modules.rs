@@ -61,8 +61,8 @@ impl<'a> Crate<'a> {
         found
     }
 
-    /// The path from the crate's root of a path in a module: one that starts with `crate`, `self`,
-    /// `super` or a child of the module.
+    /// Returns the path from the crate's root of a path in a module: one that starts with `crate`,
+    /// `self`, `super` or a child of the module.
     fn target(&self, module: &Path, path: &[String]) -> Option<Path> {
         let first = path.first()?;
         if self.modules.contains(&joined(module, first)) {
@@ -71,7 +71,7 @@ impl<'a> Crate<'a> {
         absolute(module, path)
     }
 
-    /// The children of a module, or of the root.
+    /// Returns the children of a module, or of the root.
     pub(super) fn children(&self, of: &[String]) -> BTreeSet<&str> {
         let below = self
             .modules
@@ -82,7 +82,7 @@ impl<'a> Crate<'a> {
             .collect()
     }
 
-    /// The root, and each module that has children.
+    /// Returns the root, and each module that has children.
     pub(super) fn parents(&self) -> BTreeSet<Path> {
         let parents = self
             .modules
@@ -91,14 +91,15 @@ impl<'a> Crate<'a> {
         parents.collect()
     }
 
-    /// The child of a module that contains a path from the crate's root.
+    /// Returns the child of a module that contains a path from the crate's root.
     pub(super) fn child_named(&self, parent: &Path, to: &Path) -> Option<String> {
         let name = to.strip_prefix(parent.as_slice())?.first()?;
         self.modules.contains(&joined(parent, name)).then(|| name.clone())
     }
 
-    /// All items of the crate that files name: by `crate`, `self` or `super`, by a child, or by a
-    /// name that a `use` item binds. A re-exported item counts for the module that defines it.
+    /// Returns all items of the crate that files name: by `crate`, `self` or `super`, by a child,
+    /// or by a name that a `use` item binds. A re-exported item counts for the module that defines
+    /// it.
     pub(super) fn uses(&self) -> Vec<Use<'_>> {
         let mut uses = Vec::new();
         for (from, file) in &self.files {
@@ -119,7 +120,7 @@ impl<'a> Crate<'a> {
         })
     }
 
-    /// The path of a name that a module imports.
+    /// Returns the path of a name that a module imports.
     fn bound(&self, module: &[String], name: &str) -> Option<Path> {
         if let Some(target) = self.bindings.get(module)?.get(name) {
             return Some(target.clone());
@@ -135,7 +136,7 @@ impl<'a> Crate<'a> {
         Some(joined(from, name))
     }
 
-    /// The path of an item in the module that defines it.
+    /// Returns the path of an item in the module that defines it.
     fn defined(&self, mut path: Path) -> Path {
         for _ in 0..MAX_REEXPORTS {
             let is_module = |length: &usize| {
@@ -162,7 +163,7 @@ fn joined(module: &[String], name: &str) -> Path {
     module.iter().cloned().chain([name.to_owned()]).collect()
 }
 
-/// A path from the crate's root, of one that starts with `crate`, `self` or `super`.
+/// Returns a path from the crate's root, of one that starts with `crate`, `self` or `super`.
 fn absolute(module: &[String], path: &[String]) -> Option<Path> {
     let (first, rest) = path.split_first()?;
     let (mut base, mut rest) = match first.as_str() {
@@ -181,7 +182,7 @@ fn absolute(module: &[String], path: &[String]) -> Option<Path> {
     Some(base)
 }
 
-/// The names of the items that a file defines, at any depth.
+/// Returns the names of the items that a file defines, at any depth.
 fn items(code: &[Token]) -> BTreeSet<String> {
     let is_definition = |keyword: &str| {
         matches!(
@@ -204,7 +205,7 @@ struct SourcePath {
     name: Option<String>,
 }
 
-/// The paths of all `use` items, one for each name that is imported, and one for each glob.
+/// Returns the paths of all `use` items, one for each name that is imported, and one for each glob.
 fn declared_uses(code: &[Token]) -> Vec<SourcePath> {
     let mut found = Vec::new();
     for (at, token) in code.iter().enumerate() {
@@ -215,7 +216,7 @@ fn declared_uses(code: &[Token]) -> Vec<SourcePath> {
     found
 }
 
-/// The paths of more than one name, in `use` items and elsewhere.
+/// Returns the paths of more than one name, in `use` items and elsewhere.
 fn paths(code: &[Token]) -> Vec<(Path, usize)> {
     let mut found = Vec::new();
     let mut at = 0;

@@ -41,7 +41,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The modules, as paths without `.rs`, that are compiled in place of others:
+/// Returns the modules, as paths without `.rs`, that are compiled in place of others:
 /// `#[cfg(not(feature = "x"))] mod absent;`.
 fn alternatives(tree: &Tree, path: &str) -> Vec<String> {
     let mut found = Vec::new();
@@ -80,7 +80,7 @@ fn is_alternative(code: &[Token], at: usize) -> bool {
     inside.iter().any(|token| token.ident() == Some("not"))
 }
 
-/// The types that a file defines in its modules, and where.
+/// Returns the types that a file defines in its modules, and where.
 fn types(code: &[Token]) -> Vec<(String, usize)> {
     let mut found = Vec::new();
     // Bodies in which definitions do not count: functions, impls, traits, `macro_rules`. Modules

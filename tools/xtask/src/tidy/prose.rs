@@ -90,7 +90,7 @@ fn is_prose(file: &File) -> bool {
     !file.path.contains("/tests/") && !file.path.contains("/src/tidy/") && !is_generated(file)
 }
 
-/// The pages that `cargo xtask bench` writes.
+/// Returns the pages that `cargo xtask bench` writes.
 fn is_generated(file: &File) -> bool {
     file.path == "BENCHMARKS.md" || file.path.starts_with("benchmarks/")
 }
@@ -167,8 +167,8 @@ fn messages(file: &File) -> Vec<(usize, String)> {
     texts.collect()
 }
 
-/// The text with the word `code` in place of each code span. A span contains names, which other
-/// checks read in the source; a table of renamed items also contains the old ones.
+/// Returns the text with the word `code` in place of each code span. A span contains names, which
+/// other checks read in the source; a table of renamed items also contains the old ones.
 pub(super) fn without_code_spans(text: &str) -> String {
     let mut parts = text.split('`').peekable();
     let mut prose = String::new();
@@ -182,7 +182,7 @@ pub(super) fn without_code_spans(text: &str) -> String {
     prose
 }
 
-/// The words that introduce such clauses in a sentence. Questions have none.
+/// Returns the words that introduce such clauses in a sentence. Questions have none.
 fn headless_clauses(sentence: &str) -> Vec<&'static str> {
     if sentence.trim_end().ends_with('?') {
         return Vec::new();
@@ -315,8 +315,9 @@ pub(super) fn width(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Each line of code beyond the limit of a file, without blank lines, and each line beyond the
-/// limit of an overview. Tests are not counted: each is read alone, and a file of tests is a list.
+/// Returns each line of code beyond the limit of a file, without blank lines, and each line beyond
+/// the limit of an overview. Tests are not counted: each is read alone, and a file of tests is a
+/// list.
 pub(super) fn length(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in tree.files.iter().filter(|file| OVERVIEWS.contains(&&*file.path)) {

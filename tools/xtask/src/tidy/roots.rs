@@ -10,7 +10,7 @@ use super::tree::{File, Tree};
 /// The root files with their bounds.
 const BOUNDS: [(&str, usize); 2] = [("limiter-core/src/lib.rs", 30), ("limiter-tower/src/lib.rs", 20)];
 
-/// Each public name beyond the bound of its root.
+/// Returns each public name beyond the bound of its root.
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, bound) in BOUNDS {
@@ -27,7 +27,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The names that a root re-exports or defines, with their lines.
+/// Returns the names that a root re-exports or defines, with their lines.
 fn names(file: &File) -> Vec<(String, usize)> {
     let (mut found, mut at) = (Vec::new(), 0);
     let code = &file.code;
@@ -52,7 +52,7 @@ fn names(file: &File) -> Vec<(String, usize)> {
     found
 }
 
-/// The place after an item: after its semicolon or its block.
+/// Returns the place after an item: after its semicolon or its block.
 fn end_of_item(code: &[Token], mut at: usize) -> usize {
     let is_use = code.get(at + 1).and_then(Token::ident) == Some("use");
     while let Some(token) = code.get(at) {
@@ -66,8 +66,8 @@ fn end_of_item(code: &[Token], mut at: usize) -> usize {
     at
 }
 
-/// The names of a public item: of a re-export the last names of its paths; none of a module or of
-/// the macros.
+/// Returns the names of a public item: of a re-export the last names of its paths; none of a module
+/// or of the macros.
 fn item_names(item: &[Token]) -> Vec<String> {
     let ident = |at: usize| item.get(at).and_then(Token::ident);
     match ident(0) {

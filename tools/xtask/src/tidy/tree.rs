@@ -71,7 +71,7 @@ impl Tree {
         Self { files }
     }
 
-    /// The crates, by the path of the folder that holds `src`.
+    /// Returns the crates, by the path of the folder that holds `src`.
     pub(super) fn crates(&self) -> BTreeSet<&str> {
         let crates = self.files.iter().filter_map(|file| {
             let is_root = file.path.ends_with("/src/lib.rs") || file.path.ends_with("/src/main.rs");
@@ -80,7 +80,7 @@ impl Tree {
         crates.collect()
     }
 
-    /// The Rust files below a crate's `src`.
+    /// Returns the Rust files below a crate's `src`.
     pub(super) fn sources<'a>(&'a self, of: &'a str) -> impl Iterator<Item = &'a File> {
         self.files
             .iter()
@@ -114,12 +114,12 @@ impl File {
         })
     }
 
-    /// The folder that holds `src`, if the file is below one.
+    /// Returns the folder that holds `src`, if the file is below one.
     pub(super) fn crate_path(&self) -> Option<&str> {
         self.path.split_once("/src/").map(|(path, _)| path)
     }
 
-    /// The path of the file's module from its crate's root: `[a, b]` of `src/a/b.rs`.
+    /// Returns the path of the file's module from its crate's root: `[a, b]` of `src/a/b.rs`.
     pub(super) fn module(&self) -> Vec<&str> {
         let path = self.path.split_once("/src/").map_or("", |(_, path)| path);
         let path = path.strip_suffix(".rs").unwrap_or(path);
@@ -168,7 +168,7 @@ fn read_folder(root: &Path, folder: &str, files: &mut Vec<(String, String)>) -> 
     Ok(())
 }
 
-/// The modules, as paths without `.rs`, that are declared under `#[cfg(test)]`.
+/// Returns the modules, as paths without `.rs`, that are declared under `#[cfg(test)]`.
 fn files_under_cfg_test(files: &[File]) -> Vec<String> {
     let mut modules = Vec::new();
     for file in files {

@@ -137,8 +137,8 @@ fn identifier_words(name: &str) -> Vec<String> {
     words
 }
 
-/// A line of Lua as its code, and its strings and comment. A string or comment ends with its line:
-/// the scripts have no long brackets.
+/// Returns a line of Lua as its code, and its strings and comment. A string or comment ends with
+/// its line: the scripts have no long brackets.
 fn lua_code_and_prose(line: &str) -> (String, String) {
     let (mut code, mut prose) = (String::new(), String::new());
     let mut quote = None;

@@ -10,12 +10,13 @@ use limiter_core::{Limiter, ManualClock, Policy};
 /// Long enough for any machine: a decision without Redis would be another path.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A limit that admits all calls and stays in memory: a permit takes half a minute to return.
+/// Returns a limit that admits all calls and stays in memory: a permit takes half a minute to
+/// return.
 pub(crate) fn ample(name: &str) -> Policy {
     bucket(name, 100_000_000, "1/30s")
 }
 
-/// A limit that admits one call a day.
+/// Returns a limit that admits one call a day.
 pub(crate) fn spent(name: &str) -> Policy {
     bucket(name, 1, "1/d")
 }
@@ -25,7 +26,7 @@ fn bucket(name: &str, capacity: u32, rate: &str) -> Policy {
     bucket.deadline(DEADLINE).build().expect("the policy is valid")
 }
 
-/// A limiter in process whose clock stands still.
+/// Returns a limiter in process whose clock stands still.
 pub(crate) fn in_process() -> Limiter {
     Limiter::in_process().clock(&ManualClock::new()).build()
 }
@@ -34,7 +35,7 @@ pub(crate) fn names(keys: usize) -> Arc<[String]> {
     (0..keys).map(|key| format!("user-{key:07}")).collect()
 }
 
-/// The output of a future that does not wait.
+/// Returns the output of a future that does not wait.
 pub(crate) fn ready<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,

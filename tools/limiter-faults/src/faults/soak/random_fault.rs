@@ -36,7 +36,7 @@ pub(super) const RANDOM_FAULTS: [RandomFault; 10] = [
 ];
 
 impl RandomFault {
-    /// The number of times that the server loses its data.
+    /// Returns the number of times that the server loses its data.
     pub(super) fn losses(self) -> u64 {
         u64::from(self == Self::Kill)
     }
