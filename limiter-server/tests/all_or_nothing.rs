@@ -20,7 +20,7 @@ use support::calls::{limit, post, remaining};
 use support::descriptors::{DescriptorExt as _, codes, descriptor, request};
 use support::rls::RlsClient;
 use support::server::{Server, wait_until};
-use support::stores::{PATIENT, in_process, on_each_store, on_redis};
+use support::stores::{in_process, on_each_store, on_redis, redis_args};
 
 const POLICIES: &str = r#"
 [policy.calls]
@@ -72,7 +72,7 @@ fn numbered_policies() -> String {
 fn start(store: &[&str]) -> Server {
     let args = ["--unmatched", "deny", "--override-domains", "edge"];
     let policies = format!("{POLICIES}{}", numbered_policies());
-    Server::with_token(&policies, &[&args, &PATIENT[..], store].concat())
+    Server::with_token(&policies, &[&args[..], store].concat())
 }
 
 /// A descriptor for each numbered policy.
@@ -168,7 +168,7 @@ fn denied_request_changes_nothing_on_redis() {
 #[test]
 fn failed_settlement_refunds_the_charges() {
     let redis = RedisServer::start();
-    let server = start(&["--redis", &redis.url()]);
+    let server = start(&redis_args(&redis.url()));
     let client = client_of(&server);
     client
         .decide(&request(&[descriptor("tokens", "broken").hits(1)]))
@@ -338,7 +338,7 @@ fn limits_with_one_tag_need_one_script() {
     const CALLS: u64 = 20;
     const LIMITS: usize = 8;
     let redis = RedisServer::start();
-    let server = start(&["--redis", &redis.url()]);
+    let server = start(&redis_args(&redis.url()));
     let client = client_of(&server);
     let scripts_of = |kind: &str| {
         let before = scripts(&redis);

@@ -28,7 +28,7 @@ use support::http::{self, Response};
 use support::resp::encode;
 use support::rls::RlsClient;
 use support::server::Server;
-use support::stores::{PATIENT, in_process, on_redis};
+use support::stores::{in_process, on_redis};
 
 /// The quota of every policy in [`conditions`].
 const QUOTA: u64 = 2;
@@ -187,7 +187,7 @@ fn policies() -> String {
 }
 
 fn start(store: &[&str]) -> Server {
-    let args = [&["--resp", "127.0.0.1:0"], &PATIENT[..], store].concat();
+    let args = [&["--resp", "127.0.0.1:0"], store].concat();
     Server::with_token(&policies(), &args)
 }
 

@@ -21,7 +21,7 @@ use support::resp::encode;
 use support::rls::RlsClient;
 use support::server::{Server, wait_until};
 use support::sockets;
-use support::stores::on_each_store;
+use support::stores::{on_each_store, redis_args};
 use support::time::now_ms;
 
 /// A loaded machine must not decide the outcome of a test, so the deadlines are long.
@@ -131,7 +131,7 @@ fn amount_that_a_limit_cannot_count_changes_no_limit() {
 #[test]
 fn failed_refund_of_several_limits_names_the_number_of_refunded_ones() {
     let redis = RedisServer::start();
-    let server = start(&["--redis", &redis.url()]);
+    let server = start(&redis_args(&redis.url()));
     let all =
         json!({"limits": [limit("search", "ann", 4), limit("daily", "bad", 2), limit("search", "eve", 4)]});
     succeed(&server, "/v1/check", &all);

@@ -17,7 +17,7 @@ use support::access::TOKEN;
 use support::descriptors::{DescriptorExt as _, codes, descriptor, descriptor_of, metadata, request};
 use support::rls::{RlsClient, frame};
 use support::server::Server;
-use support::stores::PATIENT;
+use support::stores::redis_args;
 use tonic::Code as TonicCode;
 
 const POLICIES: &str = r#"
@@ -555,7 +555,7 @@ fn two_servers_on_one_redis_share_a_limit() {
     let redis = RedisServer::start();
     let url = redis.url();
     // The local quota of a server would allow more after a missed deadline.
-    let args = [&["--redis", &url], &PATIENT[..]].concat();
+    let args = redis_args(&url);
     let servers = [(); 2].map(|()| Server::with_policies(POLICIES, &args));
     let clients = servers.each_ref().map(|server| RlsClient::connect(server.grpc()));
     let call = request(&[descriptor("search", "ann")]);

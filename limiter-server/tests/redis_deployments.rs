@@ -23,7 +23,7 @@ use support::calls::{limit, post, remaining, succeed};
 use support::descriptors::{DescriptorExt as _, codes, descriptor, request};
 use support::rls::RlsClient;
 use support::server::{Server, wait_until};
-use support::stores::PATIENT;
+use support::stores::redis_args;
 
 /// A loaded machine must not decide the outcome of a test, so the deadlines are long.
 const POLICIES: &str = r#"
@@ -304,7 +304,7 @@ fn name_of_the_primary_alone_selects_it() {
 fn denial_refunds_limits_of_other_tags_in_redis() {
     let redis = RedisServer::start();
     let url = redis.url();
-    let args = [&["--redis", &url], &PATIENT[..]].concat();
+    let args = redis_args(&url);
     let server = Server::with_token(POLICIES, &args);
     let client = RlsClient::connect(server.grpc()).with_token(TOKEN);
     succeed(&server, "/v1/check", &limit("search", "b", 10));
@@ -343,7 +343,7 @@ fn failed_refund_is_counted() {
     let redis = RedisServer::start();
     let proxy = Proxy::start(redis.port());
     let url = proxy.url();
-    let args = [&["--redis", &url], &PATIENT[..]].concat();
+    let args = redis_args(&url);
     let server = Server::with_token(POLICIES, &args);
     succeed(&server, "/v1/check", &limit("search", "b", 10));
     let failed = || server.metric("limiter_server_failed_refunds_total ");

@@ -9,6 +9,12 @@ use super::server::Server;
 /// A decision deadline that does not end on a loaded machine.
 pub(crate) const PATIENT: [&str; 2] = ["--decision-deadline", "30s"];
 
+/// Returns the arguments of a server for limits in Redis, with a [`PATIENT`] deadline.
+pub(crate) fn redis_args(url: &str) -> [&str; 4] {
+    let [option, deadline] = PATIENT;
+    ["--redis", url, option, deadline]
+}
+
 /// Runs a test on each store.
 pub(crate) fn on_each_store(start: impl Fn(&[&str]) -> Server, test: impl Fn(&Server)) {
     in_process(&start, &test);
@@ -25,7 +31,7 @@ pub(crate) fn in_process(start: impl Fn(&[&str]) -> Server, test: impl Fn(&Serve
 pub(crate) fn on_redis(start: impl Fn(&[&str]) -> Server, test: impl Fn(&Server)) {
     let _name = StoreName("Redis");
     let redis = RedisServer::start();
-    test(&start(&["--redis", &redis.url()]));
+    test(&start(&redis_args(&redis.url())));
 }
 
 /// Runs a test on two servers with one Redis, for ids of another server.
@@ -33,7 +39,7 @@ pub(crate) fn on_two_servers(start: impl Fn(&[&str]) -> Server, test: impl Fn(&S
     let _name = StoreName("Redis, with two servers");
     let redis = RedisServer::start();
     let url = redis.url();
-    let [first, second] = [(); 2].map(|()| start(&["--redis", &url]));
+    let [first, second] = [(); 2].map(|()| start(&redis_args(&url)));
     test(&first, &second);
 }
 
