@@ -16,6 +16,7 @@ pub(crate) mod problem;
 pub(crate) mod tonic;
 
 use std::borrow::Cow;
+use std::fmt;
 use std::time::Duration;
 
 use crate::decision::{Decision, Rejection};
@@ -99,6 +100,15 @@ impl Rejection {
             Self::NotConfigured { .. } => (500, grpc::FAILED_PRECONDITION),
             Self::Config(_) => (500, grpc::INTERNAL),
         }
+    }
+}
+
+/// The [`client_message`](Rejection::client_message): programs put this text into bodies, so it
+/// contains neither the configuration nor an internal cause. [`diagnostic`](Rejection::diagnostic)
+/// contains them.
+impl fmt::Display for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.client_message())
     }
 }
 

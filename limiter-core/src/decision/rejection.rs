@@ -118,15 +118,6 @@ impl Rejection {
     }
 }
 
-/// The [`client_message`](Rejection::client_message): programs put this text into bodies, so it
-/// contains neither the configuration nor an internal cause. [`diagnostic`](Rejection::diagnostic)
-/// contains them.
-impl fmt::Display for Rejection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.client_message())
-    }
-}
-
 impl Rejection {
     /// Formats the rejection with its policy, its values and its causes, in one line for a log. Do
     /// not send it to clients.
