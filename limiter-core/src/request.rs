@@ -308,6 +308,23 @@ fn wrong_number(number: usize) -> Rejection {
     Rejection::Config(ConfigError::invalid("number of limits", number, expected))
 }
 
+impl StepOutcome {
+    /// Applies a block of `micros` microseconds to an outcome.
+    pub(crate) fn blocked_for(self, micros: u64) -> Self {
+        Self {
+            fits: false,
+            remaining: 0,
+            // Zero if the limit itself fits.
+            retry_after: self.retry_after.max(micros),
+            reset_after: self.reset_after.max(micros),
+            next_after: self.next_after.max(micros),
+            expires_after: self.expires_after.max(micros),
+            delay: 0,
+            ..self
+        }
+    }
+}
+
 /// Copies the outcome of each penalty's block to the limit that it blocks. The blocks are the last
 /// limits of a request.
 fn apply_blocks(limits: &[ValidatedLimit<'_>], outcomes: &mut SmallVec<[StepOutcome; 1]>) -> DecisionFlags {

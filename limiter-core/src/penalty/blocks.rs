@@ -8,7 +8,7 @@
 
 use smallvec::smallvec;
 
-use crate::algorithm::{Mode, StepOutcome};
+use crate::algorithm::Mode;
 use crate::key::Key;
 use crate::policy::{PenaltyLimits, Policy};
 use crate::request::{DecisionRequest, ValidatedLimit, Verdict, identity};
@@ -90,23 +90,6 @@ impl Verdict {
                 outcome.retry_after
             }
         })
-    }
-}
-
-impl StepOutcome {
-    /// Applies a block of `micros` microseconds to an outcome.
-    pub(crate) fn blocked_for(self, micros: u64) -> Self {
-        Self {
-            fits: false,
-            remaining: 0,
-            // Zero if the limit itself fits.
-            retry_after: self.retry_after.max(micros),
-            reset_after: self.reset_after.max(micros),
-            next_after: self.next_after.max(micros),
-            expires_after: self.expires_after.max(micros),
-            delay: 0,
-            ..self
-        }
     }
 }
 
