@@ -8,12 +8,23 @@ pub(crate) mod reserved_limit;
 
 use crate::algorithm::UsageCorrection;
 use crate::decision::Rejection;
+use crate::key::Key;
 use crate::limiter::Limiter;
-use crate::request::DecisionRequest;
+use crate::policy::Policy;
+use crate::registry::policy_lookup::PolicyLookup;
+use crate::request::{DecisionRequest, LimitRequest};
 pub(crate) use crate::settlement::pending_grant::PendingGrant;
 pub use crate::settlement::reserve::{Reservation, Settled};
 
 impl Limiter {
+    /// Returns the policy that currently applies to a key, if any. The lookup is not counted.
+    pub(crate) fn in_force(&self, name: &str, key: &Key<'_>) -> Option<Policy> {
+        let PolicyLookup { registry, app, .. } = &self.inner.names;
+        let found = registry.find(name, app.as_deref(), key, &self.inner.clock).ok()?;
+        let limit = self.with_defaults(LimitRequest::new(&found, key));
+        Some(limit.policy().clone())
+    }
+
     /// Applies a refund or an unconditional charge to the limits of a request.
     pub(crate) async fn apply_change(
         &self,

@@ -16,7 +16,6 @@ use crate::observe::LimitEvent;
 use crate::policy::Policy;
 use crate::registry::policy_lookup::PolicyLookup;
 use crate::registry::{OnUnknownPolicy, PolicyRegistry, SharedRegistry};
-use crate::request::LimitRequest;
 
 /// The result of the lookup of a policy name.
 #[derive(Debug)]
@@ -95,14 +94,6 @@ impl Limiter {
     /// regardless of [`OnUnknownPolicy`]. The lookup is counted as an unresolved call.
     pub fn policy<'a>(&self, name: &str, key: impl Into<Key<'a>>) -> Result<Policy, Rejection> {
         self.find(name, &key.into()).ok_or_else(|| not_configured(name))
-    }
-
-    /// Returns the policy that currently applies to a key, if any. The lookup is not counted.
-    pub(crate) fn in_force(&self, name: &str, key: &Key<'_>) -> Option<Policy> {
-        let PolicyLookup { registry, app, .. } = &self.inner.names;
-        let found = registry.find(name, app.as_deref(), key, &self.inner.clock).ok()?;
-        let limit = self.with_defaults(LimitRequest::new(&found, key));
-        Some(limit.policy().clone())
     }
 
     /// Looks up a policy and counts a failure.
