@@ -11,6 +11,7 @@ mod change;
 mod evict;
 mod general_step;
 pub(crate) mod holder_lease;
+mod inheritance;
 mod locks;
 pub(crate) mod permit_table;
 mod several_limits;
@@ -75,15 +76,6 @@ pub(crate) struct StateTable {
 struct StateEntry {
     identity: Identity,
     state: StepState,
-}
-
-/// The time of a decision on a limit.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct DecisionTime {
-    pub(crate) decided_at: Timestamp,
-    /// The time of the decision on the time scale of the limit's state, in microseconds: calendar
-    /// periods use the calendar, all other algorithms use the time since the start of the process.
-    pub(crate) own: u64,
 }
 
 /// The store has no capacity for the new keys of a request at this time.

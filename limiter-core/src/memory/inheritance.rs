@@ -9,12 +9,12 @@
 
 use smallvec::SmallVec;
 
-use crate::algorithm::{Mode, ScaleChange, StepState, UsageCorrection, scale};
+use crate::algorithm::{Mode, StepState, UsageCorrection};
 use crate::error::StoreError;
-use crate::memory::{DecisionTime, MemoryStore};
+use crate::inheritance::{convert, in_force};
+use crate::memory::MemoryStore;
 use crate::policy::Algorithm;
 use crate::request::{DecisionRequest, ValidatedLimit, Verdict};
-pub(crate) use crate::units::Timestamp;
 
 impl MemoryStore {
     /// Decides by the policies in force, on states that are converted in place. The policies are
@@ -65,32 +65,5 @@ impl MemoryStore {
         let begin = |state: &mut StepState, moment| convert(limit, state, moment);
         self.or_make_room(&[], || self.one(limit.identity, algorithm, 0, Mode::Peek, begin))?;
         Ok(())
-    }
-}
-
-fn in_force(limit: &ValidatedLimit<'_>, now: Timestamp) -> Algorithm {
-    let previous = limit
-        .policy
-        .pending(now)
-        .and_then(|scaled| scaled.in_force_at(now));
-    *previous.unwrap_or(limit.policy).algorithm()
-}
-
-fn convert(limit: &ValidatedLimit<'_>, state: &mut StepState, moment: DecisionTime) {
-    if let Some(scaled) = limit.policy.pending(moment.decided_at) {
-        let scaling = ScaleChange::from_policies(scaled, limit.policy);
-        scale(&scaling.clamped_to(moment), state, moment.own);
-    }
-}
-
-impl ScaleChange<'_> {
-    /// Converts the time of the change to the clock of the stored state.
-    fn clamped_to(self, moment: DecisionTime) -> Self {
-        let decided_at = moment.decided_at.as_micros();
-        let at = match self.at.checked_sub(decided_at) {
-            Some(ahead) => moment.own.saturating_add(ahead),
-            None => moment.own.saturating_sub(decided_at.saturating_sub(self.at)),
-        };
-        Self { at, ..self }
     }
 }
