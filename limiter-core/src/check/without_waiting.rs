@@ -151,10 +151,8 @@ impl Limiter {
             Some(Ok(outcome)) => passage(policy, outcome),
             Some(Err(error)) => {
                 let limit = LimitRequest::new(policy, key).cost(cost);
-                match self
-                    .check_one_or_many(OneOrMany::One(limit))
-                    .decide_without_store(error)
-                {
+                let check = Check::of(self, OneOrMany::One(limit), Mode::Charge);
+                match check.decide_without_store(error) {
                     Poll::Ready(answer) => Passage::Decided(answer),
                     Poll::Pending => Passage::Undecided,
                 }
