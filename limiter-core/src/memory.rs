@@ -20,12 +20,15 @@ mod table;
 
 use crossbeam_utils::CachePadded;
 use hashbrown::HashTable;
+use smallvec::SmallVec;
 
-use crate::algorithm::{Mode, StepResult, StepState, has_fast_level, step_fast};
+use crate::algorithm::{Mode, StepResult, StepState, UsageCorrection, has_fast_level, step_fast};
 use crate::decision::{Origin, SingleOutcome};
+use crate::error::StoreError;
 use crate::identity::Identity;
 use crate::memory::evict::Evictions;
-use crate::request::{IdentifiedLimit, ValidatedLimit};
+use crate::policy::Algorithm;
+use crate::request::{DecisionRequest, IdentifiedLimit, ValidatedLimit, Verdict};
 use crate::support::bounded_counter::BoundedCounter;
 use crate::support::clock::Clock;
 use crate::support::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -134,6 +137,31 @@ impl MemoryStore {
             result: StepResult::Level(outcome),
             origin: Origin::Memory,
         })
+    }
+
+    /// Decides all limits of a request: all are charged, or none.
+    pub(crate) fn decide_now(&self, request: &DecisionRequest<'_>) -> Result<Verdict, StoreError> {
+        if request.is_scaled() {
+            return self.decide_inheriting(request);
+        }
+        let own: SmallVec<[Algorithm; 2]> = request
+            .limits
+            .iter()
+            .map(|limit| *limit.policy.algorithm())
+            .collect();
+        self.decide_as(request, request.mode, &own, |_, _, _| {})
+    }
+
+    /// Refunds or charges immediately, without a future.
+    pub(crate) fn change_now(
+        &self,
+        limit: &ValidatedLimit<'_>,
+        change: UsageCorrection,
+    ) -> Result<Verdict, StoreError> {
+        if limit.policy.is_scaled() {
+            return self.change_inheriting(limit, change);
+        }
+        self.change_as(limit, limit.policy.algorithm(), change)
     }
 
     /// Removes expired keys among the next ones, if a sweep is due.

@@ -10,18 +10,6 @@ use crate::policy::Algorithm;
 use crate::request::{ValidatedLimit, Verdict};
 
 impl MemoryStore {
-    /// Refunds or charges immediately, without a future.
-    pub(crate) fn change_now(
-        &self,
-        limit: &ValidatedLimit<'_>,
-        change: UsageCorrection,
-    ) -> Result<Verdict, StoreError> {
-        if limit.policy.is_scaled() {
-            return self.change_inheriting(limit, change);
-        }
-        self.change_as(limit, limit.policy.algorithm(), change)
-    }
-
     /// Refunds or charges by another algorithm than the policy's.
     pub(crate) fn change_as(
         &self,

@@ -46,19 +46,6 @@ impl MemoryStore {
         self.or_make_room(&[], || self.one(identity, algorithm, cost, mode, |_, _| {}))
     }
 
-    /// Decides all limits of a request: all are charged, or none.
-    pub(crate) fn decide_now(&self, request: &DecisionRequest<'_>) -> Result<Verdict, StoreError> {
-        if request.is_scaled() {
-            return self.decide_inheriting(request);
-        }
-        let own: SmallVec<[Algorithm; 2]> = request
-            .limits
-            .iter()
-            .map(|limit| *limit.policy.algorithm())
-            .collect();
-        self.decide_as(request, request.mode, &own, |_, _, _| {})
-    }
-
     /// Decides by other algorithms than the policies' own, one for each limit. `begin` is called
     /// first with each limit's index and state, and may change the state as of this time; it may be
     /// called twice for a limit.
