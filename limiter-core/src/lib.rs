@@ -116,6 +116,7 @@ pub(crate) mod inheritance;
 mod limiter;
 pub(crate) mod memory;
 pub mod penalty;
+mod permits;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 mod request;
@@ -164,12 +165,8 @@ pub mod fuzzing;
 // counted in `memory/permit_table.rs`, and those of Redis are renewed in `redis/permit_leases.rs`.
 // Tests: `tests/concurrency.rs`, `tests/contract/concurrency.rs`, `memory/permit_table/tests.rs`.
 pub mod concurrency {
-    pub(crate) mod acquire_deadline;
-    pub(crate) mod permit;
-    pub(crate) mod request;
-
     pub use crate::check::{AcquireConcurrency, ConcurrencyFuture};
-    pub use crate::concurrency::permit::ConcurrencyPermit;
+    pub use crate::permits::permit::ConcurrencyPermit;
 }
 
 /// Permits and reservations that a client holds by an id, on any node.

@@ -21,7 +21,6 @@ use tokio::sync::watch;
 
 use crate::algorithm::Mode;
 use crate::backend::Backend;
-use crate::concurrency::request::ConcurrencyRequest;
 use crate::decision::Rejection;
 use crate::detachment::DetachedTables;
 use crate::error::{StoreError, StoreErrorKind};
@@ -33,6 +32,7 @@ pub(crate) use crate::limiter::enforcement_switch::EnforcementSwitch;
 use crate::limiter::layer_policies::LayerPolicies;
 pub use crate::limiter::layer_policies::LayerToken;
 use crate::observe::ReportedLimit;
+use crate::permits::request::ConcurrencyRequest;
 use crate::policy::{LimiterDefaults, Policy};
 use crate::registry::policy_lookup::PolicyLookup;
 use crate::request::{DecisionRequest, LimitRequest, ValidatedLimit};

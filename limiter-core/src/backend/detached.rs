@@ -13,8 +13,6 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 
 use crate::backend::Backend;
-use crate::concurrency::permit::ConcurrencyPermit;
-use crate::concurrency::request::ConcurrencyRequest;
 use crate::decision::Rejection;
 use crate::detachment::DetachedHold;
 use crate::detachment::id::{DetachedId, StoredId};
@@ -26,6 +24,8 @@ use crate::error::StoreError;
 use crate::identity::Identity;
 #[cfg(feature = "redis")]
 use crate::observe;
+use crate::permits::permit::ConcurrencyPermit;
+use crate::permits::request::ConcurrencyRequest;
 use crate::units::Timestamp;
 
 impl Backend {

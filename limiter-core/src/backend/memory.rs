@@ -10,9 +10,6 @@ use std::future::pending;
 use std::sync::Arc;
 
 use crate::algorithm::{Mode, StepOutcome, StepResult, UsageCorrection};
-use crate::concurrency::acquire_deadline::AcquireDeadline;
-use crate::concurrency::permit::{ConcurrencyPermit, PermitBacking, into_permit};
-use crate::concurrency::request::ConcurrencyRequest;
 use crate::decision::{Decision, LimitOutcome, Origin, Rejection};
 use crate::detachment::DetachedHold;
 use crate::detachment::table::ExpiringTable;
@@ -23,6 +20,9 @@ use crate::memory::MemoryStore;
 use crate::memory::holder_lease::HolderTable;
 use crate::memory::permit_table::{PermitCount, PermitTable};
 use crate::penalty::log_uncounted;
+use crate::permits::acquire_deadline::AcquireDeadline;
+use crate::permits::permit::{ConcurrencyPermit, PermitBacking, into_permit};
+use crate::permits::request::ConcurrencyRequest;
 use crate::policy::PenaltyLimits;
 use crate::request::{
     DecisionRequest, HolderRenewal, HolderReply, IdentifiedLimit, LimitRequest, ValidatedLimit,

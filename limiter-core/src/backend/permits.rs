@@ -6,11 +6,11 @@
 use std::time::Duration;
 
 use crate::backend::Backend;
-use crate::concurrency::acquire_deadline::AcquireDeadline;
-use crate::concurrency::permit::ConcurrencyPermit;
-use crate::concurrency::request::ConcurrencyRequest;
 use crate::decision::{Decision, Rejection};
 use crate::error::StoreError;
+use crate::permits::acquire_deadline::AcquireDeadline;
+use crate::permits::permit::ConcurrencyPermit;
+use crate::permits::request::ConcurrencyRequest;
 
 impl Backend {
     /// Acquires concurrency permits in process, without waiting. `None` with Redis.

@@ -14,12 +14,12 @@ mod queue;
 use std::time::{Duration, Instant};
 
 use crate::algorithm::StepOutcome;
-use crate::concurrency::permit::{ConcurrencyPermit, PermitBacking, into_permit};
-use crate::concurrency::request::ConcurrencyRequest;
 use crate::decision::{Decision, Origin, Rejection};
 use crate::error::StoreError;
 use crate::memory::permit_table::{PermitGuard, PermitTable, PermitTerms};
 use crate::observe;
+use crate::permits::permit::{ConcurrencyPermit, PermitBacking, into_permit};
+use crate::permits::request::ConcurrencyRequest;
 use crate::policy::OnStoreFailure;
 use crate::redis::RedisBackend;
 use crate::redis::permit_leases::store::Occupancy;

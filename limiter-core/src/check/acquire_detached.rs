@@ -13,8 +13,6 @@ use std::time::Duration;
 
 use crate::algorithm::Mode;
 use crate::check::AcquireConcurrency;
-use crate::concurrency::permit::PermitBacking;
-use crate::concurrency::request::ConcurrencyRequest;
 use crate::decision::{Decision, Rejection};
 use crate::detachment::DetachedHold;
 use crate::detachment::id::{DetachedId, IdBacking, IdKind, StoredId};
@@ -22,6 +20,8 @@ use crate::error::ConfigError;
 use crate::key::Key;
 use crate::limiter::Limiter;
 use crate::memory::permit_table::MAX_PERMIT_COST;
+use crate::permits::permit::PermitBacking;
+use crate::permits::request::ConcurrencyRequest;
 use crate::policy::Policy;
 use crate::request::LimitRequest;
 use crate::units::Timestamp;

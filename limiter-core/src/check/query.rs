@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use crate::algorithm::Mode;
 use crate::check::Check;
-use crate::concurrency::request::ConcurrencyRequest;
 use crate::decision::{Decision, Rejection};
 use crate::enforcement::EnforcementPlan;
 use crate::limiter::Limiter;
 use crate::observe;
+use crate::permits::request::ConcurrencyRequest;
 use crate::policy::{OnDenial, Policy};
 use crate::request::{DecisionRequest, LimitCharge, LimitRequest};
 use crate::support::one_or_many::OneOrMany;

@@ -14,12 +14,12 @@ use smallvec::smallvec;
 
 use crate::algorithm::Mode;
 use crate::check::Check;
-use crate::concurrency::request::ConcurrencyRequest;
 use crate::decision::{Decision, Rejection, SingleOutcome};
 use crate::error::StoreError;
 use crate::key::Key;
 use crate::limiter::Limiter;
 use crate::observe;
+use crate::permits::request::ConcurrencyRequest;
 use crate::policy::Policy;
 use crate::request::{IdentifiedLimit, LimitCharge, LimitRequest, charge_of_bounded_key};
 use crate::store_failure::without_store;

@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
 use crate::backend::redis_permits::decision_from_occupancy;
-use crate::concurrency::permit::{ConcurrencyPermit, PermitBacking, into_permit};
-use crate::concurrency::request::ConcurrencyRequest;
 use crate::decision::Rejection;
 use crate::detachment::id::{DetachedId, StoredId};
 use crate::error::StoreError;
 use crate::memory::permit_table::PermitTerms;
 use crate::observe;
+use crate::permits::permit::{ConcurrencyPermit, PermitBacking, into_permit};
+use crate::permits::request::ConcurrencyRequest;
 use crate::redis::RedisBackend;
 use crate::redis::permit_leases::PermitLeases;
 use crate::redis::permit_leases::store::{ACQUIRE, EXTEND, PermitId, RETURN};

@@ -11,11 +11,11 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::algorithm::StepOutcome;
-use crate::concurrency::acquire_deadline::AcquireDeadline;
-use crate::concurrency::permit::{ConcurrencyPermit, PermitBacking, into_permit};
-use crate::concurrency::request::ConcurrencyRequest;
 use crate::decision::{Decision, Origin, Rejection};
 use crate::memory::permit_table::PermitGuard;
+use crate::permits::acquire_deadline::AcquireDeadline;
+use crate::permits::permit::{ConcurrencyPermit, PermitBacking, into_permit};
+use crate::permits::request::ConcurrencyRequest;
 use crate::redis::RedisBackend;
 use crate::redis::permit_leases::PermitLease;
 use crate::support::jitter::with_jitter;

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use crate::algorithm::{StepOutcome, StepResult};
 use crate::check::acquire_concurrency::AcquireConcurrency;
-use crate::concurrency::permit::{ConcurrencyPermit, PermitBacking};
 use crate::decision::{Decision, DecisionFlags, LimitOutcome, Origin, Participation, Rejection};
 use crate::enforcement::KeyRule;
 use crate::error::StoreError;
+use crate::permits::permit::{ConcurrencyPermit, PermitBacking};
 use crate::policy::Enforcement;
 use crate::support::one_or_many::OneOrMany;
 
