@@ -25,6 +25,7 @@ use crate::identity::Identity;
 use crate::key::Key;
 use crate::policy::{Algorithm, Policy, Rate};
 use crate::request::ValidatedLimit;
+use crate::support::bounded_counter::BoundedCounter;
 use crate::support::sync::atomic::{AtomicUsize, Ordering};
 use crate::support::sync::{Mutex, MutexGuard};
 use crate::units::{MAX_EXACT, Timestamp, micros_ceil};
@@ -40,8 +41,7 @@ pub(crate) const RECONCILE_FOR: Duration = Duration::from_secs(1);
 pub(crate) struct UnreportedPermits {
     shards: Box<[Mutex<HashTable<UnreportedEntry>>]>,
     /// The number of entries in all shards, mostly none: calls read it without a lock.
-    len: AtomicUsize,
-    max: usize,
+    entries: BoundedCounter,
     /// The shard from which the next batch is taken.
     next_shard: AtomicUsize,
 }
@@ -87,15 +87,14 @@ impl UnreportedPermits {
     pub(crate) fn new(max: usize) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            len: AtomicUsize::new(0),
-            max,
+            entries: BoundedCounter::new(max),
             next_shard: AtomicUsize::new(0),
         }
     }
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.len.load(Ordering::Relaxed) == 0
+        self.entries.count() == 0
     }
 
     /// Records a cost of this limit that was charged to its share. Without capacity for another
@@ -104,9 +103,8 @@ impl UnreportedPermits {
         let mut shard = self.shard(limit.identity);
         let entry = match find(&mut shard, limit.identity) {
             Some(entry) => entry,
-            None if self.len.load(Ordering::Relaxed) >= self.max => return,
+            None if !self.entries.try_add(1) => return,
             None => {
-                self.len.fetch_add(1, Ordering::Relaxed);
                 let entry = UnreportedEntry {
                     limit: UnreportedLimit {
                         identity: limit.identity,
@@ -208,7 +206,7 @@ impl UnreportedPermits {
             let mut shard = self.shard_of(number);
             let before = shard.len();
             shard.retain(|entry| entry.permits.is_some() || now < entry.reconciling_until);
-            self.len.fetch_sub(before - shard.len(), Ordering::Relaxed);
+            self.entries.subtract(before - shard.len());
         }
     }
 
@@ -217,7 +215,7 @@ impl UnreportedPermits {
         let is_it = |entry: &UnreportedEntry| entry.limit.identity == identity;
         if let Ok(entry) = shard.find_entry(identity.hash(), is_it) {
             entry.remove();
-            self.len.fetch_sub(1, Ordering::Relaxed);
+            self.entries.subtract(1);
         }
     }
 
