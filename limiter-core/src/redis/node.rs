@@ -215,7 +215,7 @@ impl Node {
     /// Records a call without a reply at its deadline. If the breaker opens, calls that wait for a
     /// batch fail immediately.
     fn on_timeout(&self, wait: &CallDeadline) {
-        if !self.0.breaker.overdue(Instant::now(), wait.deadline()) {
+        if !self.0.breaker.on_timeout(Instant::now(), wait.deadline()) {
             return;
         }
         self.log_opening(None);

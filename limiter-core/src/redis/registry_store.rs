@@ -42,7 +42,7 @@ pub(crate) struct RegistryStore {
 
 /// The stored registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Stored {
+pub(crate) enum StoredRegistry {
     Nothing,
     /// A text without a revision.
     Unnumbered,
@@ -91,22 +91,22 @@ impl RegistryStore {
     }
 
     /// Reads the registry. Returns the text only if it is later than `known`.
-    pub(crate) async fn read(&self, known: u64, timeout: Duration) -> Result<Stored, StoreError> {
+    pub(crate) async fn read(&self, known: u64, timeout: Duration) -> Result<StoredRegistry, StoreError> {
         let line = self
             .run(&["GETRANGE", &self.key, "0", FIRST_LINE_END], timeout)
             .await?;
         let found = first_line(&text_of(line).ok_or_else(malformed)?);
         match found {
-            Stored::Revision(revision, _) if revision > known => {}
+            StoredRegistry::Revision(revision, _) if revision > known => {}
             found => return Ok(found),
         }
         let text = match self.run(&["GET", &self.key], timeout).await? {
-            Value::Nil => return Ok(Stored::Nothing),
+            Value::Nil => return Ok(StoredRegistry::Nothing),
             text => text_of(text).ok_or_else(malformed)?,
         };
         // Another client can have published after the first line was read.
         Ok(match first_line(&text) {
-            Stored::Revision(revision, _) => Stored::Revision(revision, Some(text)),
+            StoredRegistry::Revision(revision, _) => StoredRegistry::Revision(revision, Some(text)),
             other => other,
         })
     }
@@ -218,28 +218,28 @@ impl RegistrySubscription {
     /// # Cancel safety
     ///
     /// Cancel safe.
-    pub(crate) async fn hears(&self) -> bool {
+    pub(crate) async fn next_publication(&self) -> bool {
         self.0.next_message().await
     }
 }
 
 /// Reads the revision of a text, or of its beginning. `lua/registry.lua` reads it in the same way.
-fn first_line(text: &str) -> Stored {
+fn first_line(text: &str) -> StoredRegistry {
     if text.is_empty() {
-        return Stored::Nothing;
+        return StoredRegistry::Nothing;
     }
     let line = text.split_once('\n').map_or(text, |(line, _)| line);
     let line = line.strip_suffix('\r').unwrap_or(line);
     let digits = line.strip_prefix("revision = ").unwrap_or_default();
     if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
-        return Stored::Unnumbered;
+        return StoredRegistry::Unnumbered;
     }
     match digits.parse::<u64>() {
-        Ok(0) => Stored::Unnumbered,
+        Ok(0) => StoredRegistry::Unnumbered,
         Ok(revision) if revision <= MAX_REVISION && digits.len() <= MAX_DIGITS => {
-            Stored::Revision(revision, None)
+            StoredRegistry::Revision(revision, None)
         }
-        _ => Stored::TooHigh,
+        _ => StoredRegistry::TooHigh,
     }
 }
 
@@ -293,8 +293,8 @@ mod tests {
             .registry_store()
     }
 
-    async fn hears(subscription: &RegistrySubscription) -> Option<bool> {
-        tokio::time::timeout(Duration::from_secs(5), subscription.hears())
+    async fn receives(subscription: &RegistrySubscription) -> Option<bool> {
+        tokio::time::timeout(Duration::from_secs(5), subscription.next_publication())
             .await
             .ok()
     }
@@ -310,11 +310,11 @@ mod tests {
             };
             assert_eq!(found > 0, replaced > 0);
             store.publish("", found, 0).await.unwrap();
-            assert_eq!(hears(&subscription).await, Some(true));
+            assert_eq!(receives(&subscription).await, Some(true));
         }
         server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-        assert_eq!(hears(&subscription).await, Some(false));
-        assert_eq!(hears(&subscription).await, Some(false));
+        assert_eq!(receives(&subscription).await, Some(false));
+        assert_eq!(receives(&subscription).await, Some(false));
     }
 
     #[tokio::test]
@@ -324,7 +324,7 @@ mod tests {
         let subscription = store.listen().await.unwrap();
         for node in cluster.nodes() {
             node.command(&["PUBLISH", store.key(), "1"]);
-            assert_eq!(hears(&subscription).await, Some(true));
+            assert_eq!(receives(&subscription).await, Some(true));
         }
     }
 

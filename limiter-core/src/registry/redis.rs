@@ -20,7 +20,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::error::ConfigError;
-use crate::redis::registry_store::{PublishOutcome, RegistryStore, Stored, SubscriberStore};
+use crate::redis::registry_store::{PublishOutcome, RegistryStore, StoredRegistry, SubscriberStore};
 use crate::registry::PolicyRegistry;
 pub use crate::registry::redis::access::RegistryAccess;
 pub use crate::registry::redis::document::RedisDocument;
@@ -169,10 +169,10 @@ impl RedisRegistry {
     /// Cancel safe.
     pub async fn read(&self) -> Result<Option<(u64, String)>, RegistryError> {
         match self.0.store.read(0, RegistryStore::TIMEOUT).await? {
-            Stored::Nothing | Stored::Revision(_, None) => Ok(None),
-            Stored::Unnumbered => Err(unnumbered(&self.0.store)),
-            Stored::TooHigh => Err(too_high(&self.0.store)),
-            Stored::Revision(revision, Some(text)) => {
+            StoredRegistry::Nothing | StoredRegistry::Revision(_, None) => Ok(None),
+            StoredRegistry::Unnumbered => Err(unnumbered(&self.0.store)),
+            StoredRegistry::TooHigh => Err(too_high(&self.0.store)),
+            StoredRegistry::Revision(revision, Some(text)) => {
                 Ok(Some((revision, without_revision(&text).to_owned())))
             }
         }

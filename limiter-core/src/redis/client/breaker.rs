@@ -186,12 +186,12 @@ impl Breaker {
 
     /// Records a failed connection. Returns whether it opened the breaker.
     pub(crate) fn unreachable(&self, now: Instant) -> bool {
-        self.overdue(now, Duration::MAX)
+        self.on_timeout(now, Duration::MAX)
     }
 
     /// Records a call without a reply within `deadline`. Returns whether the breaker rejects more
     /// calls than before.
-    pub(crate) fn overdue(&self, now: Instant, deadline: Duration) -> bool {
+    pub(crate) fn on_timeout(&self, now: Instant, deadline: Duration) -> bool {
         let mut state = self.lock();
         match state.phase {
             // A call from before the opening, or in place of an abandoned probe: the server's
@@ -240,13 +240,13 @@ impl Probe {
     pub(crate) fn answered(self, took: Duration, now: Instant) -> bool {
         let closed = self.breaker.answered(took);
         if !closed {
-            self.overdue(now);
+            self.on_timeout(now);
         }
         closed
     }
 
     /// Records a missing reply.
-    pub(crate) fn overdue(self, now: Instant) {
+    pub(crate) fn on_timeout(self, now: Instant) {
         self.fail(now, Duration::ZERO);
     }
 

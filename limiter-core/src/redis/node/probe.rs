@@ -30,7 +30,7 @@ impl Node {
                 send(&mut connection, &call, Asking::Omitted).await
             };
             let Ok(answer) = timeout_at(wait.ends(), exchange).await else {
-                return probe.overdue(Instant::now());
+                return probe.on_timeout(Instant::now());
             };
             if connection_error(&answer).is_some() {
                 return probe.unreachable(Instant::now());

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::redis::registry_store::{PublishOutcome, RegistryStore, Stored};
+use crate::redis::registry_store::{PublishOutcome, RegistryStore, StoredRegistry};
 use crate::registry::RegistryError;
 use crate::registry::redis::{none_later, too_high, unnumbered};
 use crate::registry::text::without_revision;
@@ -52,10 +52,10 @@ impl RedisDocument {
     /// Cancel safe.
     pub async fn read_after(&self, known: u64) -> Result<Option<(u64, String)>, RegistryError> {
         match self.0.read(known, RegistryStore::BRIEFLY).await? {
-            Stored::Nothing | Stored::Revision(_, None) => Ok(None),
-            Stored::Unnumbered => Err(unnumbered(&self.0)),
-            Stored::TooHigh => Err(too_high(&self.0)),
-            Stored::Revision(revision, Some(text)) => {
+            StoredRegistry::Nothing | StoredRegistry::Revision(_, None) => Ok(None),
+            StoredRegistry::Unnumbered => Err(unnumbered(&self.0)),
+            StoredRegistry::TooHigh => Err(too_high(&self.0)),
+            StoredRegistry::Revision(revision, Some(text)) => {
                 Ok(Some((revision, without_revision(&text).to_owned())))
             }
         }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
 use crate::observe;
-use crate::redis::registry_store::{RegistryStore, Stored, is_rejection};
+use crate::redis::registry_store::{RegistryStore, StoredRegistry, is_rejection};
 use crate::registry::redis::{too_high, unnumbered};
 use crate::registry::text::{Findings, parse_published};
 use crate::registry::watcher::{LastError, WeakRegistry, reason, run_blocking_if_large};
@@ -94,7 +94,7 @@ async fn listen(store: &RegistryStore, news: &Notify) {
             Ok(subscription) => {
                 // A change before the subscription sent no message to it.
                 news.notify_one();
-                while subscription.hears().await {
+                while subscription.next_publication().await {
                     news.notify_one();
                 }
                 pause = FIRST_PAUSE;
@@ -160,7 +160,7 @@ impl RedisWatcher {
         let known = registry.published().unwrap_or(0);
         let refused = self.refused_for_now().filter(|refused| *refused > known);
         let mut stored = self.store.read(refused.unwrap_or(known), patience).await?;
-        if let (Some(refused), Stored::Revision(found, None)) = (refused, &stored) {
+        if let (Some(refused), StoredRegistry::Revision(found, None)) = (refused, &stored) {
             if *found == refused {
                 if let Some(error) = self.is_refused_still() {
                     return Err(error);
@@ -188,18 +188,18 @@ impl RedisWatcher {
     async fn apply_text(
         &self,
         registry: &PolicyRegistry,
-        stored: Stored,
+        stored: StoredRegistry,
         known: u64,
     ) -> Result<(), (Option<u64>, RegistryError)> {
         let older = |found| Err((None, RegistryError::Older { found, seen: known }));
         match stored {
-            Stored::Nothing if known == 0 => Ok(()),
-            Stored::Nothing => older(0),
-            Stored::Unnumbered => Err((None, unnumbered(&self.store))),
-            Stored::TooHigh => Err((None, too_high(&self.store))),
-            Stored::Revision(revision, _) if revision < known => older(revision),
-            Stored::Revision(_, None) => Ok(()),
-            Stored::Revision(revision, Some(text)) => {
+            StoredRegistry::Nothing if known == 0 => Ok(()),
+            StoredRegistry::Nothing => older(0),
+            StoredRegistry::Unnumbered => Err((None, unnumbered(&self.store))),
+            StoredRegistry::TooHigh => Err((None, too_high(&self.store))),
+            StoredRegistry::Revision(revision, _) if revision < known => older(revision),
+            StoredRegistry::Revision(_, None) => Ok(()),
+            StoredRegistry::Revision(revision, Some(text)) => {
                 let key = self.store.key();
                 let reading = {
                     let (key, registry) = (key.to_owned(), registry.clone());

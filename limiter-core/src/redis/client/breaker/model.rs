@@ -26,7 +26,7 @@ fn open() -> (Arc<Breaker>, Instant) {
 
 /// A call without a reply. Returns whether it opened the breaker.
 fn fail(breaker: &Arc<Breaker>, now: Instant) -> bool {
-    breaker.admit(DEADLINE, || now).is_ok() && breaker.overdue(now, DEADLINE)
+    breaker.admit(DEADLINE, || now).is_ok() && breaker.on_timeout(now, DEADLINE)
 }
 
 /// Runs `threads` threads with one breaker until all have ended.
@@ -69,7 +69,7 @@ fn one_probe_at_a_time(threads: usize) {
         thread::yield_now();
         out.fetch_sub(1, Ordering::SeqCst);
         if number == 0 {
-            probe.overdue(later);
+            probe.on_timeout(later);
         } else {
             drop(probe);
         }
@@ -95,7 +95,7 @@ fn all_call_results_interleave() {
     let (breaker, now) = (Breaker::new(), Instant::now());
     together(&breaker, 3, move |breaker, number| {
         let early = breaker.admit(DEADLINE, || now).is_ok();
-        while breaker.admit(DEADLINE, || now).is_ok() && !breaker.overdue(now, DEADLINE) {}
+        while breaker.admit(DEADLINE, || now).is_ok() && !breaker.on_timeout(now, DEADLINE) {}
         let later = now + LONGEST_PAUSE * 2;
         let probe = breaker.admit(DEADLINE, || later).err().flatten();
         match (number, early, probe) {
@@ -106,10 +106,10 @@ fn all_call_results_interleave() {
             (1, _, Some(probe)) => std::mem::forget(probe),
             (_, early, probe) => {
                 if early {
-                    breaker.overdue(later, DEADLINE);
+                    breaker.on_timeout(later, DEADLINE);
                 }
                 if let Some(probe) = probe {
-                    probe.overdue(later);
+                    probe.on_timeout(later);
                 }
             }
         }

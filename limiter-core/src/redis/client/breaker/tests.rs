@@ -14,11 +14,11 @@ fn probe(breaker: &Arc<Breaker>, now: Instant) -> Option<Probe> {
 }
 
 fn fail(breaker: &Arc<Breaker>, now: Instant) -> bool {
-    passes(breaker, DEADLINE, now) && breaker.overdue(now, DEADLINE)
+    passes(breaker, DEADLINE, now) && breaker.on_timeout(now, DEADLINE)
 }
 
 fn open_for(breaker: &Arc<Breaker>, deadline: Duration, now: Instant) {
-    while !(passes(breaker, deadline, now) && breaker.overdue(now, deadline)) {}
+    while !(passes(breaker, deadline, now) && breaker.on_timeout(now, deadline)) {}
 }
 
 /// A breaker that is open for `DEADLINE`, and a time at which a probe is due.
@@ -57,7 +57,7 @@ fn failed_probes_repeat_within_300_ms() {
     let (breaker, mut now) = open();
     for _ in 0..20 {
         now += Duration::from_millis(300);
-        probe(&breaker, now).unwrap().overdue(now);
+        probe(&breaker, now).unwrap().on_timeout(now);
         assert!(probe(&breaker, now + FIRST_PAUSE).is_none());
     }
 }
@@ -79,7 +79,7 @@ fn breakers_of_many_processes_do_not_probe_in_step() {
             .filter_map(|breaker| probe(breaker, now))
             .collect();
         probes.push(due.len());
-        due.into_iter().for_each(|probe| probe.overdue(now));
+        due.into_iter().for_each(|probe| probe.on_timeout(now));
     }
     // The first probes still coincide.
     let at_once = probes[1_500..].windows(10).map(|window| window.iter().sum());
@@ -96,7 +96,7 @@ fn new_connection_ends_pause() {
     let first = probe(&breaker, now).unwrap();
     breaker.connected(now);
     assert!(probe(&breaker, now).is_none(), "one at a time");
-    first.overdue(now);
+    first.on_timeout(now);
     assert!(probe(&breaker, now).is_none(), "one connection allows one probe");
 }
 
@@ -116,8 +116,8 @@ fn one_call_replaces_abandoned_probe() {
     let later = later + DEADLINE + LONGEST_PAUSE;
     assert!(passes(&breaker, DEADLINE, later));
     assert!(probe(&breaker, later).is_none(), "one at a time");
-    assert!(!breaker.overdue(later, DEADLINE), "the breaker is open");
-    forgotten.overdue(later);
+    assert!(!breaker.on_timeout(later, DEADLINE), "the breaker is open");
+    forgotten.on_timeout(later);
     assert!(
         probe(&breaker, later).is_none(),
         "an abandoned probe has no effect"
@@ -142,10 +142,10 @@ fn abandoned_probe_does_not_affect_next_probe() {
 fn late_results_of_earlier_calls_do_not_affect_probe() {
     let (breaker, later) = open();
     let first = probe(&breaker, later).unwrap();
-    assert!(!breaker.overdue(later, DEADLINE));
+    assert!(!breaker.on_timeout(later, DEADLINE));
     assert!(probe(&breaker, later).is_none());
     assert!(breaker.answered(IN_TIME), "the server answers after all");
-    first.overdue(later);
+    first.on_timeout(later);
     assert!(passes(&breaker, DEADLINE, later));
 }
 
