@@ -1,4 +1,4 @@
-//! Which limits of a call take part in its decision.
+//! The participation of the limits of a call in its decision.
 //!
 //! A decision contains no outcome for limits that were not decided (off, key lists), and shadow
 //! limits are charged in a request of their own. Two bit sets record these limits by their position
@@ -7,7 +7,7 @@
 
 use crate::decision::{Decision, LimitOutcome};
 
-/// How a limit of a call takes part in its decision.
+/// The participation of one limit in the decision of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Participation {
     /// The decision's origin decided it, and charged it if the call was allowed.

@@ -1,4 +1,4 @@
-//! Why a client may not do something.
+//! The reason for which an action is not permitted to a client.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! How long the control plane keeps records.
+//! The retention of records in the control plane.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::settings::duration::duration;
 const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
-/// How long the control plane keeps records.
+/// The retention of records in the control plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RetentionSettings {

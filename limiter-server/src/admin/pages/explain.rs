@@ -1,4 +1,5 @@
-//! Why a key was denied at a time: the revision in force, its values, the rules, the last author.
+//! The reason for the denial of a key at a time: the revision in force, its values, the rules, the
+//! last author.
 //!
 //! The page states facts that are recorded, and "not recorded" for all others. Tests: below.
 
