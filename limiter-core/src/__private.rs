@@ -140,7 +140,7 @@ pub async fn admit(check: Check<'_>) -> Result<Decision, Rejection> {
     check.admitted_in_turn().await.map(Allowed::into_decision)
 }
 
-/// How the calls of a layer wait.
+/// The wait of the calls of a layer.
 #[derive(Clone, Copy, Debug)]
 pub struct LayerWait<'a> {
     /// The time that a call waits if its policies reject denied calls. `None`: calls wait only if

@@ -20,7 +20,7 @@ struct Deployment {
     per_second: u64,
     /// Moments in microseconds.
     admitted: Vec<u64>,
-    /// Why denials were decided without Redis.
+    /// The reasons for which denials were decided without Redis.
     kinds: Vec<StoreErrorKind>,
     server: RedisServer,
 }

@@ -48,7 +48,7 @@ pub use crate::settings::webhook::WebhookSettings;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Settings {
-    /// Where the policies come from besides Redis.
+    /// The source of the policies besides Redis.
     pub policies: Policies,
     /// The address of the gRPC listener.
     pub grpc: ListenAddress,
@@ -64,7 +64,7 @@ pub struct Settings {
     pub limits: ListenerLimits,
     /// The files of TLS, if the listeners on TCP use it.
     pub tls: Option<TlsSettings>,
-    /// Where the state of the limits is kept.
+    /// The store of the state of the limits.
     pub store: StoreSettings,
     /// The name of this node in explanations.
     pub node: String,
@@ -86,11 +86,12 @@ pub struct Settings {
     pub role: ProcessRole,
     /// The directory for the last policies.
     pub state_dir: Option<PathBuf>,
-    /// How long issued tokens are accepted while neither Redis nor the database confirms them.
+    /// The time for which issued tokens are accepted while neither Redis nor the database confirms
+    /// them.
     pub unconfirmed_tokens: Duration,
 }
 
-/// Where the policies come from besides Redis.
+/// The source of the policies besides Redis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Policies {
     /// A file, which is followed for changes.
@@ -106,7 +107,7 @@ pub enum Policies {
     },
 }
 
-/// Where the state of the limits is kept.
+/// The store of the state of the limits.
 #[derive(Clone, PartialEq, Eq)]
 pub enum StoreSettings {
     /// In this process. The namespace selects the policies of the database.

@@ -26,7 +26,7 @@ use limiter_tower::outbound::{self, BoxError};
 use tokio::sync::Semaphore;
 use tower::Service;
 
-/// Why a request was not sent.
+/// The reason for which a request was not sent.
 fn rejection(answer: Result<Response<impl Sized>, BoxError>) -> Rejection {
     let Err(error) = answer else {
         panic!("the request was sent")

@@ -46,7 +46,7 @@ fn letters() -> Result<(Letters, ManualClock), ConfigError> {
     Ok((Letters::new(limits)?, clock))
 }
 
-/// When the next letter may be sent, if it may not be now.
+/// The time at which the next letter may be sent, unless it may be now.
 fn wait(sent: Result<(), Rejection>) -> Option<Duration> {
     sent.err()?.retry_after()
 }

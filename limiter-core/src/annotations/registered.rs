@@ -54,7 +54,7 @@ impl FunctionId {
     }
 }
 
-/// Where an annotation's policy comes from.
+/// The source of an annotation's policy.
 #[derive(Clone, Copy, Debug)]
 pub enum AnnotationPolicy {
     /// One policy for all calls.

@@ -88,7 +88,7 @@ struct SoloCall {
     late_at: Instant,
 }
 
-/// How a call proceeds.
+/// The next step of a call.
 pub(crate) enum Admission {
     /// The caller sends the call itself.
     Alone(InFlightBatch),

@@ -55,7 +55,7 @@ struct SharedReplicas {
 #[derive(Debug, Default)]
 struct ReplicaCount {
     count: u32,
-    /// When at least this number was last reported.
+    /// The time at which at least this number was last reported.
     confirmed: Timestamp,
     last_reported: u32,
     failing: bool,

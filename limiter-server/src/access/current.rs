@@ -31,7 +31,8 @@ struct AccessState {
 struct AccessSources {
     configured: AccessTable,
     issued: Vec<Token>,
-    /// When the source of the issued tokens confirmed them last; `None` before the first time.
+    /// The time at which the source of the issued tokens confirmed them last; `None` before the
+    /// first time.
     confirmed_at: Option<Instant>,
     /// True if the issued tokens are not accepted.
     is_unconfirmed: bool,

@@ -13,7 +13,7 @@ use crate::gateway::rules::RuleSet;
 use crate::serve::{limits, policies};
 use crate::settings::{StoreArgs, StoreSettings};
 
-/// Where the policies and rules come from.
+/// The source of the policies and rules.
 #[derive(Args, Debug)]
 pub(super) struct RegistrySource {
     /// The policy file.

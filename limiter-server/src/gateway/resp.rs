@@ -91,7 +91,7 @@ struct Connection {
     session: Session,
     /// Bytes that were received and not yet run.
     received: Vec<u8>,
-    /// When the first byte of an incomplete command arrived.
+    /// The time at which the first byte of an incomplete command arrived.
     incomplete_since: Option<Instant>,
     max_command_bytes: usize,
     /// The longest time from the first byte of a command to its last, and of a write.

@@ -24,7 +24,7 @@ use crate::settings::TlsSettings;
 /// The protocols of HTTP listeners, the preferred one first.
 const HTTP_PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
-/// How often the files are read.
+/// The interval at which the files are read.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// The files must be unchanged for this time, because a certificate and its key are not replaced at
 /// once.

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use crate::access::Access;
 use crate::settings::ClientSource;
 
-/// How often the file is read.
+/// The interval at which the file is read.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// A text must be unchanged for this time, because a file that is written in place can be read
 /// before its end has been written.

@@ -20,7 +20,7 @@ use crate::settings::Policies;
 
 /// The policies of the example.
 const EXAMPLE: &str = include_str!("../../examples/policies.toml");
-/// How often a failed first subscription is examined again.
+/// The interval at which a failed first subscription is examined again.
 const SUBSCRIPTION_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The source of policies besides Redis.

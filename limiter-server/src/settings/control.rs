@@ -74,7 +74,7 @@ pub struct ControlSettings {
     pub is_standalone: bool,
     /// The proxy that authenticates users.
     pub proxy: ProxySettings,
-    /// How long records are kept.
+    /// The time for which records are kept.
     pub retention: RetentionSettings,
     /// The receiver of events, if there is one.
     pub webhook: Option<WebhookSettings>,

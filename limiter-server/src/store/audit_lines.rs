@@ -5,7 +5,7 @@
 
 use std::io::Write as _;
 
-/// Where a process writes the entries of the audit besides the database.
+/// The output to which a process writes the entries of the audit besides the database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AuditLines {
     /// Nowhere.

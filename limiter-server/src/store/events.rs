@@ -6,8 +6,8 @@ use crate::store::{AuditEntry, Store, StoreError, audit};
 
 /// The time of a clock that was further ahead delays no event.
 const MAX_AHEAD: i64 = 60_000_000;
-/// How long an event waits for a transaction with a lower number. A transaction takes the number of
-/// an entry before it ends, and one that was rolled back leaves its number unused.
+/// The time for which an event waits for a transaction with a lower number. A transaction takes the
+/// number of an entry before it ends, and one that was rolled back leaves its number unused.
 const LONGEST_TRANSACTION: i64 = 60_000_000;
 /// The name of the position.
 const CURSOR: &str = "webhook";

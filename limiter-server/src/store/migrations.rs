@@ -19,10 +19,10 @@ const MIGRATIONS: [&str; 4] = [
 /// The key of the lock of PostgreSQL that serializes the migrations of several nodes.
 const LOCK: i64 = 0x6c69_6d69_7465_7201;
 
-/// How long MySQL waits for the lock of its migrations.
+/// The time for which MySQL waits for the lock of its migrations.
 const LOCK_SECONDS: i64 = 10;
-/// How long a node waits for another one that creates the file of SQLite, and the time between two
-/// attempts.
+/// The time for which a node waits for another one that creates the file of SQLite, and the time
+/// between two attempts.
 const FILE_TIMEOUT: Duration = Duration::from_secs(5);
 const ATTEMPT_INTERVAL: Duration = Duration::from_millis(10);
 

@@ -18,9 +18,10 @@ use crate::store::StoreError;
 pub(super) use crate::store::sql::pool::SqlPool;
 pub(super) use crate::store::sql::transaction::SqlTransaction;
 
-/// How long a statement may take. A database that is stopped or unreachable keeps connections open.
+/// The longest time of a statement. A database that is stopped or unreachable keeps connections
+/// open.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a statement may take that reads or writes a whole table, as migrations do.
+/// The longest time of a statement that reads or writes a whole table, as migrations do.
 pub(super) const TABLE_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// A database product.

@@ -13,7 +13,7 @@ use super::support::demo::Demo;
 
 const GUIDE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/guide/admin-ui.md"));
 
-/// How long the first whole minute of the demonstration may take.
+/// The longest time until the first whole minute of the demonstration.
 const PATIENCE: Duration = Duration::from_secs(150);
 
 /// A step of a task. Selectors are those of [`Chromium::click`].
@@ -229,7 +229,7 @@ fn tasks_of_the_guide() -> Vec<(&'static str, usize)> {
     .collect()
 }
 
-/// How a user operates the browser.
+/// The input device of a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hand {
     Mouse,

@@ -17,9 +17,9 @@ use super::server::Directory;
 
 /// The key under which WebDriver names an element.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
-/// How long a test waits for an element.
+/// The time for which a test waits for an element.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long the driver may take for one command. The first one starts the browser.
+/// The longest time of one command of the driver. The first one starts the browser.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Keys without a character.

@@ -11,8 +11,8 @@ use tokio::runtime::Runtime;
 use super::http::{self, Response};
 use super::server::Directory;
 
-/// How often another port is tried, because a port that was free can be taken before the proxy
-/// listens.
+/// The number of further ports that are tried, because a port that was free can be taken before the
+/// proxy listens.
 const ATTEMPTS: u32 = 5;
 
 /// A file of the configuration: its name and its text.

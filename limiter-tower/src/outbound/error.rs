@@ -50,7 +50,7 @@ impl fmt::Display for KeyRejection {
 
 impl Error for KeyRejection {}
 
-/// Why a request was not sent.
+/// The reason for which a request was not sent.
 #[derive(Debug)]
 pub(super) enum NotSent {
     Rejected(Rejection),

@@ -82,7 +82,7 @@ pub(crate) struct Verdict {
 }
 
 impl Target {
-    /// Which contenders it needs.
+    /// The contenders that it needs.
     pub(crate) fn needs(&self) -> Vec<Contender> {
         match self.measure {
             Measure::Throughput(other, _) | Measure::Latency(other, _) | Measure::Time(other, _) => {

@@ -76,7 +76,7 @@ impl Load {
     }
 }
 
-/// How long a turn takes.
+/// The length of a turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     pub(crate) rounds: usize,

@@ -3,7 +3,8 @@
 use crate::commands::{self, Strictness, cargo, root};
 use crate::redis;
 
-/// Those whose gates are counts, or times with ample margin: a slow machine does not fail them.
+/// The faults whose gates are counts, or times with ample margin: a slow machine does not fail
+/// them.
 const IN_CI: [&str; 9] = [
     "cut-replies",
     "script-flush",

@@ -138,7 +138,7 @@ struct Fuzzer {
     /// Manually written inputs and dictionary words.
     seeds: PathBuf,
     dictionaries: PathBuf,
-    /// Where the choice of inputs begins; by chance without one.
+    /// The start of the choice of inputs; random without one.
     seed: Option<u32>,
 }
 

@@ -123,9 +123,9 @@ fn lint(strictness: Strictness) -> Result<(), String> {
 /// The programs of others that the tests start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Programs {
-    /// Those of continuous integration.
+    /// The programs of continuous integration.
     Common,
-    /// Those of all documented proxies.
+    /// The programs of all documented proxies.
     All,
 }
 

@@ -10,7 +10,7 @@ use crate::redis::dispatch::{BatchPart, BatchQueue, InFlightBatch};
 use crate::redis::script::wire::InputDraft;
 use crate::support::real_time::CallDeadline;
 
-/// How the repetitions proceed.
+/// The next step of the repetitions.
 pub(crate) enum QueuedRun {
     /// The caller sends them itself.
     Alone(InFlightBatch),

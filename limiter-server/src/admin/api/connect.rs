@@ -28,7 +28,7 @@ use crate::store::{DocumentKind, StoredDocument};
 
 /// The number of test calls.
 const TEST_CALLS: usize = 10;
-/// How long test calls wait for the publication of a policy that was saved a moment ago.
+/// The time for which test calls wait for the publication of a policy that was saved a moment ago.
 const PUBLICATION_WAIT: Duration = Duration::from_secs(5);
 const PUBLICATION_POLL: Duration = Duration::from_millis(50);
 /// The key of test calls.

@@ -19,9 +19,9 @@ use crate::priority;
 
 /// The largest number of concurrent computations, which is also that of half of the processors.
 const MAX_COMPUTATIONS: usize = 2;
-/// How long a sign-in waits for its computation.
+/// The time for which a sign-in waits for its computation.
 const MAX_WAIT: Duration = Duration::from_secs(5);
-/// How long a computation waits for an idle processor.
+/// The time for which a computation waits for an idle processor.
 const MAX_IDLE_WAIT: Duration = Duration::from_secs(1);
 /// The shortest password in characters.
 pub const MIN_LENGTH: usize = 12;

@@ -69,7 +69,7 @@ struct UserRow {
     action: String,
 }
 
-/// How long records are kept, in seconds.
+/// The time for which records are kept, in seconds.
 #[derive(Debug, Deserialize)]
 struct RetentionView {
     usage_minutes: u64,

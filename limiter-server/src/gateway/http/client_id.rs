@@ -24,9 +24,9 @@ pub(super) type NamedLimit = (String, KeyBody);
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 enum LimitsOfId {
-    /// Those of one id of the library.
+    /// The limits of one id of the library.
     OneSet(Vec<NamedLimit>),
-    /// Those of several, with the number of the set of each limit.
+    /// The limits of several ids, with the number of the set of each limit.
     Sets {
         limits: Vec<NamedLimit>,
         sets: Vec<usize>,

@@ -66,7 +66,7 @@ pub(super) struct DecisionDocument {
     node: String,
     /// The id of a permit or of a reservation.
     id: Option<String>,
-    /// When the id expires, in milliseconds since 1970.
+    /// The time at which the id expires, in milliseconds since 1970.
     expires_at: Option<u64>,
 }
 

@@ -23,9 +23,9 @@ use crate::store::audit_lines::AuditLines;
 use crate::store::sql::connection::{PooledConnection, SqlConnection};
 use crate::store::sql::{Bind, Dialect, SqlRow, SqlTransaction};
 
-/// How long a caller waits for a connection.
+/// The time for which a caller waits for a connection.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long SQLite waits for another process that writes.
+/// The time for which SQLite waits for another process that writes.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_CONNECTIONS: u32 = 8;
 

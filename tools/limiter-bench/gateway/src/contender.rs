@@ -74,7 +74,7 @@ pub(crate) struct Contender<'a> {
     start: Start,
 }
 
-/// How a contender is started.
+/// The start of a contender.
 #[derive(Clone, Copy)]
 enum Start {
     Floor(&'static str),

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a server may take to accept connections.
+/// The longest time in which a server has to accept connections.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 /// The unit of `/proc/PID/stat` on Linux.
 const TICKS_PER_SECOND: u64 = 100;

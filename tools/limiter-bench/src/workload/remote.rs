@@ -91,7 +91,7 @@ pub(crate) fn runtime() -> Runtime {
         .expect("threads can be had")
 }
 
-/// How far the tasks are, and how far they shall go.
+/// The phase of the tasks, and the last one.
 #[derive(Debug, Default)]
 struct Progress {
     phase: AtomicU8,

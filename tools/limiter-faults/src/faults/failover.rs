@@ -13,7 +13,7 @@ use crate::run::Run;
 use crate::trial::{QUOTA, Shown, Trial, usual_policy, usual_policy_named};
 
 const READONLY_FOR: Duration = Duration::from_millis(500);
-/// How far the replica is behind when the primary crashes.
+/// The delay of the replica when the primary crashes.
 const LAG: Duration = Duration::from_millis(200);
 
 /// Behind one address: first, primary and replica exchange roles; then the new primary crashes

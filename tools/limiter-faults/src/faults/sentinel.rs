@@ -11,7 +11,7 @@ use crate::baseline;
 use crate::load::{Load, Plan};
 use crate::trial::{Shown, Trial, namespace, usual_policy_named};
 
-/// How long the sentinels wait before they take a silent primary for dead.
+/// The time for which the sentinels wait before they take a silent primary for dead.
 const DOWN_AFTER: Duration = Duration::from_millis(1_000);
 const GIVE_UP: Duration = Duration::from_secs(30);
 

@@ -9,7 +9,7 @@ use crate::{RedisServer, acl, binary, wait};
 const QUORUM: usize = 2;
 const CONFIG: &str = "sentinel.conf";
 
-/// How long the sentinels give a failover, and wait before they try again for twice as long.
+/// The time that the sentinels allow for a failover; they try again after twice this time.
 const FAILOVER_TIMEOUT_MS: u64 = 3_000;
 
 /// Prepares a [`RedisSentinel`].

@@ -14,7 +14,7 @@ use crate::{RespValue, wait};
 const SOURCE: &str = include_str!("clock.c");
 const OFFSET_FILE: &str = "clock.offset";
 const LIBRARY: &str = "clock.so";
-/// How long a server may take to follow its clock.
+/// The longest time in which a server has to follow its clock.
 const FOLLOW_LIMIT: Duration = Duration::from_secs(5);
 /// The output of the library once it is active.
 const LOADED: &str = "the clock of this server is movable";

@@ -94,7 +94,7 @@ fn honours_retry_after(upload: &[&str], at_most: u64) -> Result<(), String> {
 struct Load {
     program: &'static str,
     args: &'static [&'static str],
-    /// How many were admitted, by its report.
+    /// The number of admitted requests, by its report.
     admitted: fn(&str) -> Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! Which modules of a crate name which others.
+//! The dependencies between the modules of a crate.
 
 use std::collections::{BTreeMap, BTreeSet};
 

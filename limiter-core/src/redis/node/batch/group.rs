@@ -22,7 +22,7 @@ use crate::redis::script::wire::Item;
 use crate::redis::script::{is_unknown, reply, wire};
 use crate::units::Timestamp;
 
-/// How a call refers to the script.
+/// The reference of a call to the script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Naming {
     Hash,
