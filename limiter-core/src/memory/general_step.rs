@@ -140,7 +140,12 @@ impl MemoryStore {
             let state = locks.table(limit.identity).find(limit.identity);
             known.push(state.is_some());
             new += usize::from(state.is_none() && limit.is_charged());
-            let mut state = state.map(std::mem::take).unwrap_or_default();
+            let mut state = match state {
+                // Two limits of one name have one block, which both check and none charges.
+                Some(state) if limit.blocks.is_some() => state.clone(),
+                Some(state) => std::mem::take(state),
+                None => StepState::Absent,
+            };
             begin(number, &mut state, *moment);
             states.push(state);
         }

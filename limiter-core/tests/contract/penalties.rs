@@ -137,6 +137,29 @@ pub(crate) async fn block_denies_whole_decision_without_charge(subject: Subject)
     assert_eq!(subject.remaining(&plain).await, plain.quota());
 }
 
+/// A bucket and a window of one name have one block, which each call with both checks once.
+pub(crate) async fn block_of_two_limits_of_one_name_lasts(subject: Subject) {
+    let bucket = policy("p");
+    let window = Policy::sliding_window("p")
+        .limit(9)
+        .window("1s")
+        .penalty("3 in 10s: 1m");
+    let window = window
+        .deadline(PATIENT)
+        .on_store_failure(OnStoreFailure::Error)
+        .build()
+        .unwrap();
+    assert!(until_blocked(&subject, &bucket).await.is_blocked());
+    subject.clock.advance(secs(20));
+    for _ in 0..3 {
+        let both = [&bucket, &window].map(|policy| LimitRequest::new(policy, KEY));
+        let denied = subject.limits.check_all(both).await.unwrap();
+        assert!(denied.is_blocked() && wait_of(&denied) == secs(40), "{denied:?}");
+        let blocked = denied.limits().iter().all(|limit| !limit.is_allowed());
+        assert!(blocked, "{denied:?}");
+    }
+}
+
 /// Only the limits that deny count a denial.
 pub(crate) async fn denial_counts_for_the_denying_limit(subject: Subject) {
     let (penalized, full) = (policy("p"), bucket("full", 1, "1/h"));
