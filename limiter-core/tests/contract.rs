@@ -411,6 +411,7 @@ on_every_store! {
         zero_cost_is_never_blocked
         block_denies_whole_decision_without_charge
         block_of_two_limits_of_one_name_lasts
+        waiter_keeps_block_of_its_own_cost
         denial_counts_for_the_denying_limit
         timed_out_wait_counts_as_one_denial
         blocked_key_is_not_degraded

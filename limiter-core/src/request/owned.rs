@@ -55,19 +55,22 @@ impl OwnedRequest {
         }
     }
 
+    /// Returns the limits without the blocks of penalties.
+    fn charged(&self) -> impl Iterator<Item = &OwnedLimit> {
+        self.limits.iter().filter(|limit| limit.blocks.is_none())
+    }
+
     /// Returns whether both requests have the same policies, regardless of their costs.
     pub(crate) fn has_policies_of(&self, other: &Self) -> bool {
-        let (own, others) = (self.limits.iter(), other.limits.iter());
-        own.map(|limit| &limit.policy)
-            .eq(others.map(|limit| &limit.policy))
+        let others = other.charged().map(|limit| &limit.policy);
+        self.charged().map(|limit| &limit.policy).eq(others)
     }
 
     /// Returns whether both requests charge the same costs to the same limits, regardless of their
     /// policies.
     pub(crate) fn has_costs_of(&self, other: &Self) -> bool {
         fn charges(wanted: &OwnedRequest) -> impl Iterator<Item = (Identity, u64)> {
-            let charged = wanted.limits.iter().filter(|limit| limit.blocks.is_none());
-            charged.map(|limit| (limit.identity, limit.cost))
+            wanted.charged().map(|limit| (limit.identity, limit.cost))
         }
         charges(self).eq(charges(other))
     }
@@ -78,10 +81,11 @@ impl OwnedRequest {
     ///
     /// [`Rejection::NeverFits`] if a cost exceeds the quota of the later policy.
     pub(crate) fn under_policies_of(&self, later: &Self) -> Result<Self, Rejection> {
-        let mut converted = later.clone();
-        let limits = converted.limits.iter_mut().filter(|limit| limit.blocks.is_none());
-        let before = self.limits.iter().filter(|limit| limit.blocks.is_none());
-        for (limit, before) in limits.zip(before) {
+        let limits = later.charged().cloned();
+        let mut converted = Self {
+            limits: limits.collect(),
+        };
+        for (limit, before) in converted.limits.iter_mut().zip(self.charged()) {
             limit.cost = before.cost;
             if limit.cost > limit.policy.algorithm().quota() {
                 return Err(Rejection::NeverFits {
@@ -91,13 +95,16 @@ impl OwnedRequest {
                 });
             }
         }
-        Ok(converted)
+        // A block concerns limits with a cost, and the costs are those of this request.
+        let mut request = converted.request(Mode::Charge);
+        request.add_blocks();
+        Ok(Self::from_request(&request))
     }
 
     /// Returns the cost and the quota of each charged limit, in the algorithm's unit.
     pub(crate) fn costs(&self) -> impl Iterator<Item = (u64, u64)> {
-        let limits = self.limits.iter().filter(|limit| limit.blocks.is_none());
-        limits.map(|limit| (limit.cost, limit.policy.algorithm().quota()))
+        self.charged()
+            .map(|limit| (limit.cost, limit.policy.algorithm().quota()))
     }
 
     /// Returns whether one of its policies leases permits.

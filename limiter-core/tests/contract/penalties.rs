@@ -1,9 +1,12 @@
 //! A key that is denied too often is blocked for a while.
 
 use limiter_core::penalty::Penalty;
-use limiter_core::{Decision, Enforcement, LimitRequest, OnDenial, OnStoreFailure, Policy, Rejection};
+use limiter_core::{
+    Allowed, Decision, Enforcement, LimitRequest, OnDenial, OnStoreFailure, Policy, Rejection,
+};
 
 use crate::support::{KEY, PATIENT, Subject, bucket, micros, secs, wait_of};
+use crate::waiting::{answer, settle};
 
 /// A bucket of one permit a second; three denials in ten seconds block for a minute.
 fn policy(name: &str) -> Policy {
@@ -158,6 +161,37 @@ pub(crate) async fn block_of_two_limits_of_one_name_lasts(subject: Subject) {
         let blocked = denied.limits().iter().all(|limit| !limit.is_allowed());
         assert!(blocked, "{denied:?}");
     }
+}
+
+/// Calls of one queue may charge a penalized limit or only read it. A block concerns those that
+/// charge it, whichever call is the newest.
+pub(crate) async fn waiter_keeps_block_of_its_own_cost(subject: Subject) {
+    let (penalized, slow) = (policy("p"), bucket("slow", 1, "1/30s"));
+    assert!(subject.call(&slow).await.is_allowed());
+    let start = |cost: u32| {
+        let (limits, penalized, slow) = (subject.limits.clone(), penalized.clone(), slow.clone());
+        tokio::spawn(async move {
+            let both = [
+                LimitRequest::new(&penalized, KEY).cost(cost),
+                LimitRequest::new(&slow, KEY),
+            ];
+            let granted = limits.acquire_all(both).timeout(secs(300)).await;
+            granted.map(Allowed::into_decision)
+        })
+    };
+    let charges = start(1);
+    settle(&subject, &slow).await;
+    let reads = start(0);
+    settle(&subject, &slow).await;
+    assert!(until_blocked(&subject, &penalized).await.is_blocked());
+    subject.clock.advance(secs(30));
+    let rejection = answer(charges).await.expect_err("the key is blocked");
+    assert!(
+        rejection.decision().is_some_and(Decision::is_blocked),
+        "{rejection:?}"
+    );
+    let granted = answer(reads).await;
+    assert!(granted.is_ok(), "a cost of zero is never blocked: {granted:?}");
 }
 
 /// Only the limits that deny count a denial.
