@@ -2,7 +2,7 @@
 //!
 //! A client that chooses among many addresses must not have a budget for each of them. The address
 //! is truncated to a prefix, 64 bits for IPv6 by default, and an IPv4 address that is mapped into
-//! IPv6 is converted first. The text of the network is written into a buffer on the stack.
+//! IPv6 or translated by a NAT64 is converted first. The text of the network is written into a buffer on the stack.
 //!
 //! Invariant: all addresses of a network have one text. Tests: below, and
 //! `key_list_matches_clients_by_network` in `tests/http/keys.rs`.
@@ -58,7 +58,7 @@ impl Prefixes {
 
     /// `192.0.2.1`, `192.0.2.0/24`, `2001:db8::/64`: one text for all addresses of a network.
     pub(super) fn key(self, address: IpAddr) -> Key<'static> {
-        let (network, bits, all) = match address.to_canonical() {
+        let (network, bits, all) = match untranslated(address) {
             IpAddr::V4(address) => (IpAddr::V4(within_v4(address, self.v4)), self.v4, 32),
             IpAddr::V6(address) => (IpAddr::V6(within_v6(address, self.v6)), self.v6, 128),
         };
@@ -72,6 +72,19 @@ impl Prefixes {
         }
         let length = 48 - free.len();
         Key::from(text.get(..length).unwrap_or(&text)).into_owned()
+    }
+}
+
+/// Returns the IPv4 address that is mapped into IPv6, or that a NAT64 has translated (RFC 6052): all
+/// IPv4 clients of a service behind a NAT64 have addresses of one /96.
+fn untranslated(address: IpAddr) -> IpAddr {
+    const NAT64: u128 = Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0).to_bits();
+    match address.to_canonical() {
+        IpAddr::V6(address) if address.to_bits() & !u128::from(u32::MAX) == NAT64 => {
+            let [.., a, b, c, d] = address.octets();
+            IpAddr::V4(Ipv4Addr::new(a, b, c, d))
+        }
+        other => other,
     }
 }
 
@@ -109,6 +122,10 @@ mod tests {
             (default.with_v4(24), "192.0.2.255", "192.0.2.0/24"),
             (default.with_v4(24), "::ffff:192.0.2.255", "192.0.2.0/24"),
             (default.with_v4(1), "192.0.2.255", "128.0.0.0/1"),
+            (default, "64:ff9b::192.0.2.1", "192.0.2.1"),
+            (default.with_v4(24), "64:ff9b::192.0.2.255", "192.0.2.0/24"),
+            (default, "64:ff9b:0:1::192.0.2.1", "64:ff9b:0:1::/64"),
+            (default, "64:ff9b:1::192.0.2.1", "64:ff9b:1::/64"),
         ] {
             let address = address.parse();
             assert_eq!(address.map(|address| prefixes.key(address)), Ok(Key::from(key)));

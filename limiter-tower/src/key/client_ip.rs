@@ -48,6 +48,7 @@ use super::trusted_proxies::{TrustedProxies, UnknownClient};
 /// | `for` missing or repeated in an element of `Forwarded` | the same |
 /// | a port, a number or an obfuscated one; brackets; a zone (`fe80::1%eth0`); a quoted value | read, and omitted from the key |
 /// | an IPv4 address that is mapped into IPv6 (`::ffff:192.0.2.1`) | the IPv4 address |
+/// | a client that a NAT64 has translated (`64:ff9b::192.0.2.1`) | the key of the IPv4 address |
 ///
 /// # Unknown clients
 ///

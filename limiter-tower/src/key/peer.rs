@@ -29,8 +29,8 @@ use super::peer_addr::{Connection, unknown_peer};
 /// [`or_reject`](PeerIp::or_reject) or [`or_skip`](PeerIp::or_skip) is set.
 ///
 /// Only the first 64 bits of an IPv6 address are used, because a client can choose the others; an
-/// IPv4 address that is mapped into IPv6 is converted. The key is the address, or its network:
-/// `192.0.2.1`, `2001:db8::/64`.
+/// IPv4 address that is mapped into IPv6, or translated by a NAT64 (`64:ff9b::/96`), is converted.
+/// The key is the address, or its network: `192.0.2.1`, `2001:db8::/64`.
 ///
 /// Forwarding headers are not used. A request with `X-Forwarded-For` or `Forwarded` is counted in
 /// `limiter_forwarded_unread_total` (feature `metrics` of `limiter-core`), and a warning is logged
