@@ -4,8 +4,8 @@
 //! A request that needs neither a wait nor a query to Redis is decided by `try_admit` in the call
 //! of the service. `pending` decides the others in a boxed future that waits for a permit.
 //!
-//! Invariants: a request has exactly one concurrency policy, or none if the limiter allows that;
-//! and it waits no longer than the policy, the layer and its own timeout allow. Tests:
+//! Invariants: a request has exactly one concurrency policy, or none if the limiter allows that or
+//! no limit is enforced; and it waits no longer than the policy, the layer and its own timeout allow. Tests:
 //! `tests/load/in_flight.rs`, `tests/load/max_wait.rs`.
 
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use http::Request;
-use limiter_core::__private::{named, try_acquire_concurrency};
+use limiter_core::__private::{named, try_acquire_concurrency, unlimited};
 use limiter_core::concurrency::{AcquireConcurrency, ConcurrencyPermit};
-use limiter_core::{Amount, ConfigError, Decision, OnDenial, Policy, Rejection};
+use limiter_core::{Amount, ConfigError, Decision, Enforcement, OnDenial, Policy, Rejection};
 
 use super::permit_handle::PermitHandle;
 use crate::headers::Costs;
@@ -149,10 +149,19 @@ impl AdmissionConfig {
             Resolution::Limits(resolved) => resolved,
             Resolution::Nothing(decision) => return Ok(Resolution::Nothing(decision)),
         };
+        let is_enforced = self.is_enforced(&resolved);
         match (resolved.pop(), resolved.len()) {
             (Some(alone), 0) => Ok(Resolution::Limits(alone)),
-            (_, others) => Err(several(others)),
+            (_, others) if is_enforced => Err(several(others)),
+            _ => Ok(Resolution::Nothing(unlimited(self.limits.limiter()))),
         }
+    }
+
+    /// Returns whether a wrong number of policies rejects the request.
+    fn is_enforced(&self, resolved: &[ResolvedLimit<'_>]) -> bool {
+        let is_enforced = |limit: &ResolvedLimit<'_>| limit.policy.enforcement() == Enforcement::Enforce;
+        self.limits.limiter().enforcement() == Enforcement::Enforce
+            && (resolved.is_empty() || resolved.iter().any(is_enforced))
     }
 }
 

@@ -7,7 +7,7 @@ use http::{Request, Response};
 use limiter_core::registry::{PolicyRegistry, Suspension, SuspensionMode, SuspensionScope};
 use limiter_core::{Decision, Enforcement, Limiter, ManualClock, Policy};
 use limiter_tower::settlement::ActualCost;
-use limiter_tower::{ConcurrencyLimitLayer, RateLimitLayer, RequestLimits, key};
+use limiter_tower::{ConcurrencyLimitLayer, PolicySet, RateLimitLayer, RequestLimits, key};
 use tower::{Layer, Service, ServiceExt};
 
 use super::support::{Strict, limiter, request};
@@ -71,6 +71,45 @@ async fn invalid_cost_passes_without_enforcement() {
             }
             limits.set_enforcement(Enforcement::Enforce);
             assert_eq!(left(&limits, &bucket("p", 3), "ann").await, 3, "{enforcement:?}");
+        }
+    }
+}
+
+/// A closure can return several policies, of which a concurrency layer applies one.
+#[tokio::test]
+async fn wrong_number_of_policies_passes_without_enforcement() {
+    for (enforcement, expected) in [
+        (Enforcement::Enforce, 500),
+        (Enforcement::Shadow, 200),
+        (Enforcement::Off, 200),
+    ] {
+        for of_policy in [true, false] {
+            let (limits, _clock) = limiter();
+            let flights = |name: &str| {
+                let flights = Policy::concurrency(name).max(3);
+                match of_policy {
+                    true => flights.enforcement(enforcement),
+                    false => flights,
+                }
+                .build()
+                .unwrap()
+            };
+            let both = [flights("client"), flights("all")];
+            if !of_policy {
+                limits.set_enforcement(enforcement);
+                let none = PolicySet::from(Vec::<Policy>::new());
+                let layer = ConcurrencyLimitLayer::new(&limits, none).key(key::global());
+                assert_eq!(status(layer.layer(Strict::default())).await, expected);
+            }
+            let at_once = ConcurrencyLimitLayer::new(&limits, both.clone()).key(key::global());
+            let patient = at_once.clone().max_wait(Duration::from_secs(1));
+            for layer in [at_once, patient] {
+                assert_eq!(
+                    status(layer.layer(Strict::default())).await,
+                    expected,
+                    "{enforcement:?}"
+                );
+            }
         }
     }
 }
