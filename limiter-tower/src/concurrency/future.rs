@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::{Request, Response, header};
+use http::{Request, Response};
 use http_body::Body;
 use limiter_core::Rejection;
 use pin_project_lite::pin_project;
@@ -32,6 +32,7 @@ use crate::rate::next_action::PendingDecision;
 use crate::rate::response_hooks::ResponseHooks;
 use crate::rate::wait;
 use crate::responses::Protocol;
+use crate::responses::body::stated_length;
 
 pin_project! {
     /// The future of [`ConcurrencyLimit`](crate::concurrency::ConcurrencyLimit).
@@ -185,7 +186,7 @@ where
                     let result = ready!(inner.poll(context));
                     let (permit_handle, mut response_hooks) =
                         (permit_handle.take(), mem::take(response_hooks));
-                    let length = result.as_ref().ok().and_then(length_of);
+                    let length = result.as_ref().ok().and_then(stated_length);
                     let has_ended = permit_handle.as_ref().is_some_and(PermitHandle::ends_with_head)
                         || length == Some(0)
                         || (result.as_ref()).map_or(true, |response| response.body().is_end_stream());
@@ -238,12 +239,6 @@ where
             state.set(next);
         }
     }
-}
-
-/// Returns the number of bytes that a response states for its body.
-fn length_of<B>(response: &Response<B>) -> Option<u64> {
-    let stated = response.headers().get(header::CONTENT_LENGTH)?;
-    stated.to_str().ok()?.parse().ok()
 }
 
 /// Returns the response of a request without a permit.

@@ -19,7 +19,7 @@ use pin_project_lite::pin_project;
 use super::in_flight_counter::InFlightGuard;
 use crate::load_shed::body::LoadShedBody;
 use crate::rate::future::{LayerResponse, ended};
-use crate::responses::body::ResponseBody;
+use crate::responses::body::{ResponseBody, stated_length};
 
 pin_project! {
     /// The future of [`LoadShed`](crate::LoadShed).
@@ -37,7 +37,7 @@ pin_project! {
 pin_project! {
     #[project = ShedStateProj]
     enum ShedState<F> {
-        Calling { #[pin] inner: F, place: Option<InFlightGuard> },
+        Calling { #[pin] inner: F, place: Option<InFlightGuard>, length: Option<u64> },
         Answered { response: Option<LayerResponse> },
     }
 }
@@ -45,8 +45,20 @@ pin_project! {
 impl<F> LoadShedFuture<F> {
     pub(super) fn calling(inner: F, place: Option<InFlightGuard>) -> Self {
         Self {
-            state: ShedState::Calling { inner, place },
+            state: ShedState::Calling {
+                inner,
+                place,
+                length: None,
+            },
         }
+    }
+
+    /// Sets the number of bytes that the server sends, if the request determines it.
+    pub(super) fn with_length(mut self, of_body: Option<u64>) -> Self {
+        if let ShedState::Calling { length, .. } = &mut self.state {
+            *length = of_body;
+        }
+        self
     }
 
     pub(super) fn answered(response: LayerResponse) -> Self {
@@ -66,11 +78,13 @@ where
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         Poll::Ready(Ok(match self.project().state.project() {
-            ShedStateProj::Calling { inner, place } => {
+            ShedStateProj::Calling { inner, place, length } => {
                 let response = ready!(inner.poll(context));
                 // A failed call drops the guard.
                 let place = place.take();
-                LoadShedBody::respond(response?.map(ResponseBody::inner), place)
+                let response = response?;
+                let length = length.or_else(|| stated_length(&response));
+                LoadShedBody::respond(response.map(ResponseBody::inner), place, length)
             }
             ShedStateProj::Answered { response } => {
                 let Some(response) = response.take() else { ended() };

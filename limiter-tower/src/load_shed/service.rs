@@ -10,7 +10,7 @@
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body::Body;
 use limiter_core::__private::{RETRY_PUSHBACK_MS, whole_seconds};
 use tower_service::Service;
@@ -70,7 +70,8 @@ where
                 }
             },
         };
-        LoadShedFuture::calling(self.gate.inner.call(request), place)
+        let length = (*request.method() == Method::HEAD).then_some(0);
+        LoadShedFuture::calling(self.gate.inner.call(request), place).with_length(length)
     }
 }
 

@@ -13,6 +13,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::{Response, header};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
@@ -114,6 +115,12 @@ impl ResponseBody<Infallible> {
             BodyKind::Own { text } => ResponseBody::text(*text),
         }
     }
+}
+
+/// Returns the number of bytes that a response states for its body.
+pub(crate) fn stated_length<B>(response: &Response<B>) -> Option<u64> {
+    let stated = response.headers().get(header::CONTENT_LENGTH)?;
+    stated.to_str().ok()?.parse().ok()
 }
 
 impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {

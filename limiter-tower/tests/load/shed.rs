@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
+use http::header::CONTENT_LENGTH;
 use http::{Request, Response, StatusCode};
 use limiter_tower::future::LoadShedFuture;
 use limiter_tower::key::Global;
@@ -206,6 +207,31 @@ async fn request_counts_until_its_response_ends() {
         assert!(begin(&mut hangs, request("ann")).1.is_pending());
     }
     assert_eq!(layer.in_flight(), 0);
+}
+
+/// A server does not poll a body beyond the length that the response states, and no body of HEAD.
+#[tokio::test]
+async fn request_counts_until_its_last_byte() {
+    let layer = LoadShedLayer::new(1);
+    let streams = Streams::default();
+    let mut service = ServiceBuilder::new()
+        .layer(layer.clone())
+        .map_response(|mut response: Response<_>| {
+            response.headers_mut().insert(CONTENT_LENGTH, 8.into());
+            response
+        })
+        .service(streams.clone());
+    let mut response = answer(&mut service, request("ann"));
+    let sender = streams.last();
+    for in_flight in [1, 0] {
+        sender.send(data()).unwrap();
+        let frame = std::pin::pin!(http_body_util::BodyExt::frame(response.body_mut()));
+        assert!(poll_once(frame).is_ready());
+        assert_eq!(layer.in_flight(), in_flight);
+    }
+    let head = Request::head("/").body(String::new()).unwrap();
+    let _response = answer(&mut service, head);
+    assert_eq!(layer.in_flight(), 0, "the head is complete");
 }
 
 #[tokio::test]
