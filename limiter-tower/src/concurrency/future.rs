@@ -31,7 +31,6 @@ use crate::rate::future::{LayerResponse, ended};
 use crate::rate::next_action::PendingDecision;
 use crate::rate::response_hooks::ResponseHooks;
 use crate::rate::wait;
-use crate::responses::Protocol;
 use crate::responses::body::stated_length;
 
 pin_project! {
@@ -151,8 +150,8 @@ impl<S: Service<Request<B>>, B> Call<S, B> {
                 }
             }
             Err(rejection) => {
-                let protocol = Protocol::from_request(&self.request);
-                let response = self.admission.limits.responder().rejected(rejection, &protocol);
+                let responder = self.admission.limits.responder();
+                let response = responder.rejected(rejection, &self.request);
                 let response = Some(Box::new(response));
                 ConcurrencyState::Answered { response }
             }
@@ -160,8 +159,8 @@ impl<S: Service<Request<B>>, B> Call<S, B> {
     }
 
     fn refused(self, rejection: KeyRejection) -> ConcurrencyState<S, B> {
-        let protocol = Protocol::from_request(&self.request);
-        let response = self.admission.limits.responder().refused(rejection, &protocol);
+        let responder = self.admission.limits.responder();
+        let response = responder.refused(rejection, &self.request);
         let response = Some(Box::new(response));
         ConcurrencyState::Answered { response }
     }

@@ -23,7 +23,6 @@ use crate::key::{Extraction, KeyExtractor};
 use crate::rate::config::RequestScope;
 use crate::rate::response_hooks::ResponseHooks;
 use crate::rate::wait;
-use crate::responses::Protocol;
 
 /// A service with a limit of concurrent requests. Created by
 /// [`ConcurrencyLimitLayer`](crate::ConcurrencyLimitLayer). `S` is the inner service, `E` extracts
@@ -62,7 +61,7 @@ where
             Extraction::Reject(rejection) => {
                 self.gate.release_ready();
                 let responder = self.gate.shared.config.limits.responder();
-                let response = responder.refused(rejection, &Protocol::from_request(&request));
+                let response = responder.refused(rejection, &request);
                 return ConcurrencyLimitFuture::answered(Box::new(response));
             }
             Extraction::Pending(pending) => {
@@ -79,7 +78,7 @@ where
                 // A ready instance may have reserved capacity that other calls need.
                 self.gate.release_ready();
                 let responder = self.gate.shared.config.limits.responder();
-                let response = responder.rejected(rejection, &Protocol::from_request(&request));
+                let response = responder.rejected(rejection, &request);
                 ConcurrencyLimitFuture::answered(Box::new(response))
             }
             Poll::Pending => {

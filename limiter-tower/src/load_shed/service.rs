@@ -65,8 +65,7 @@ where
                 None => {
                     // Other callers may need the capacity that readiness has reserved.
                     self.gate.release_ready();
-                    let protocol = Protocol::from_request(&request);
-                    return LoadShedFuture::answered(self.gate.shared.config.overloaded(class, &protocol));
+                    return LoadShedFuture::answered(self.gate.shared.config.overloaded(class, &request));
                 }
             },
         };
@@ -77,12 +76,12 @@ where
 
 impl ShedConfig {
     #[cold]
-    fn overloaded(&self, priority: Priority, protocol: &Protocol) -> LayerResponse {
+    fn overloaded<B>(&self, priority: Priority, request: &Request<B>) -> LayerResponse {
         tracing::debug!(?priority, "request shed; too many requests in flight");
         let rejection = KeyRejection::new(StatusCode::SERVICE_UNAVAILABLE, "the service is overloaded");
-        let mut response = self.responder.refused(rejection, protocol);
+        let mut response = self.responder.refused(rejection, request);
         if let Some(after) = self.retry_after {
-            let (name, value) = match protocol {
+            let (name, value) = match Protocol::from_request(request) {
                 Protocol::Http => (header::RETRY_AFTER, HeaderValue::from(whole_seconds(after))),
                 Protocol::Grpc { .. } => {
                     // A duration beyond the range is sent as the maximum.

@@ -22,7 +22,6 @@ use crate::key::PendingKey;
 use crate::rate::config::LayerConfig;
 use crate::rate::next_action::{Grant, NextAction, PendingDecision};
 use crate::rate::response_hooks::ResponseHooks;
-use crate::responses::Protocol;
 use crate::responses::body::ResponseBody;
 
 pin_project! {
@@ -126,16 +125,10 @@ impl<S: Service<Request<B>>, B> ResponseState<S, B> {
             }
             // Dropping the service releases the capacity that the ready instance may have reserved.
             NextAction::Reject(rejection) => {
-                let response = limits
-                    .responder()
-                    .rejected(rejection, &Protocol::from_request(&request));
-                return Self::answered(response);
+                return Self::answered(limits.responder().rejected(rejection, &request));
             }
             NextAction::Refuse(rejection) => {
-                let response = limits
-                    .responder()
-                    .refused(rejection, &Protocol::from_request(&request));
-                return Self::answered(response);
+                return Self::answered(limits.responder().refused(rejection, &request));
             }
             NextAction::Extract(pending) => Awaited::Extractor(pending),
             NextAction::Decide(deciding) => Awaited::Limiter(deciding),

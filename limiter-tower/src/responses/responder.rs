@@ -4,8 +4,8 @@
 //! One `Responder` has the response settings of a layer. The protocol of the request selects an
 //! HTTP response with a problem or plain text, or the status of a gRPC response.
 //!
-//! Invariants: the header with the decision's source never replaces one that an inner layer has
-//! set; and the extensions of the response to a denied request contain the `Rejection`, and its
+//! Invariants: a response to HEAD has no body; the header with the decision's source never replaces
+//! one that an inner layer has set; and the extensions of the response to a denied request contain the `Rejection`, and its
 //! decision if there is one. Tests: `tests/http/answers.rs`, `tests/grpc/details.rs`,
 //! `tests/frozen.rs`.
 
@@ -14,7 +14,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use limiter_core::__private::{DEFAULT_DOMAIN, problem_of_status};
 use limiter_core::{Decision, Rejection};
 
@@ -113,7 +113,12 @@ impl Responder {
     /// Returns the response to a request that the limiter rejects. Its extensions hold the
     /// rejection, and its decision if there is one, for outer layers.
     #[cold]
-    pub(crate) fn rejected<B>(&self, rejection: Rejection, protocol: &Protocol) -> Response<ResponseBody<B>> {
+    pub(crate) fn rejected<B, R>(
+        &self,
+        rejection: Rejection,
+        request: &Request<R>,
+    ) -> Response<ResponseBody<B>> {
+        let protocol = &Protocol::from_request(request);
         let mut response = match protocol {
             Protocol::Http => self.rejected_in_http(&rejection),
             Protocol::Grpc { content_type } => grpc::rejected(content_type.clone(), &rejection, &self.domain),
@@ -131,7 +136,7 @@ impl Responder {
         if let Some(hook) = &self.hook {
             response = hook.answer(&rejection, response, protocol);
         }
-        let mut response = response.map(ResponseBody::text);
+        let mut response = for_method(request.method(), response);
         if let Some(decision) = rejection.decision().cloned() {
             response.extensions_mut().insert(decision);
         }
@@ -160,14 +165,14 @@ impl Responder {
 
     /// Returns the response to a request that the key's extractor rejects.
     #[cold]
-    pub(crate) fn refused<B>(
+    pub(crate) fn refused<B, R>(
         &self,
         mut rejection: KeyRejection,
-        protocol: &Protocol,
+        request: &Request<R>,
     ) -> Response<ResponseBody<B>> {
         let own = rejection.take_response();
         let (status, message) = rejection.into_parts();
-        let response = match protocol {
+        let response = match Protocol::from_request(request) {
             Protocol::Http if own.is_some() => own.unwrap_or_default(),
             Protocol::Http if self.plain_text => with_body(status, PLAIN_TEXT, message),
             Protocol::Http => {
@@ -176,10 +181,10 @@ impl Responder {
                 with_body(status, PROBLEM_JSON, problem)
             }
             Protocol::Grpc { content_type } => {
-                grpc::trailers_only(content_type.clone(), grpc::code(status), &message)
+                grpc::trailers_only(content_type, grpc::code(status), &message)
             }
         };
-        response.map(ResponseBody::text)
+        for_method(request.method(), response)
     }
 }
 
@@ -193,6 +198,15 @@ impl fmt::Debug for Responder {
             .field("respond_with", &self.hook.is_some())
             .finish()
     }
+}
+
+/// Removes the body of a response to HEAD. HTTP/1 servers do not send it, but HTTP/2 servers do, and
+/// clients then reset the stream.
+fn for_method<B>(method: &Method, response: Response<Bytes>) -> Response<ResponseBody<B>> {
+    response.map(|body| match *method {
+        Method::HEAD => ResponseBody::default(),
+        _ => ResponseBody::text(body),
+    })
 }
 
 fn with_body(

@@ -2,6 +2,7 @@
 #![expect(clippy::indexing_slicing, reason = "a test ends that way")]
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,7 +10,10 @@ use http::{HeaderMap, HeaderName, Response};
 use limiter_core::penalty::Penalty;
 use limiter_core::{Decision, Enforcement, Origin, Policy, Rejection};
 use limiter_tower::typestate::WithKey;
-use limiter_tower::{RateLimitHeaders, RateLimitLayer, RequestLimits, ResponseConfig, key};
+use limiter_tower::{
+    ConcurrencyLimitLayer, LoadShedLayer, RateLimitHeaders, RateLimitLayer, RequestLimits, ResponseConfig,
+    key,
+};
 use serde_json::{Value, json};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -72,6 +76,45 @@ async fn each_layer_adds_its_limits() {
         assert_eq!(response.status(), status);
         let shown: Vec<_> = response.headers().get_all("ratelimit").iter().collect();
         assert_eq!(shown, expected);
+    }
+}
+
+/// The status, and whether the response has no body.
+async fn answer_of<S, B>(service: S, request: http::Request<String>) -> (u16, bool)
+where
+    S: Service<http::Request<String>, Response = Response<B>, Error = Infallible>,
+    B: http_body::Body,
+{
+    let answer = service.oneshot(request).await.unwrap();
+    (answer.status().as_u16(), answer.body().is_end_stream())
+}
+
+/// HTTP/2 clients reset the stream of a response to HEAD that has a body.
+#[tokio::test]
+async fn response_to_head_has_no_body() {
+    let (limits, _clock) = limiter();
+    let flights = Policy::concurrency("flights").max(1).build().unwrap();
+    let _held = limits.acquire_concurrency(&flights, "ann").await.unwrap();
+    let _ = limits.check(&one_a_minute(), "ann").await.unwrap();
+    let plain = ResponseConfig::new()
+        .respond_with(|_: &Rejection, response: Response<Bytes>| response.map(|_| "a page"));
+    let by_header = || key::header("x-api-key");
+    let rate = RateLimitLayer::new(&limits, one_a_minute()).key(by_header());
+    let custom = rate.clone().responses(&plain);
+    let flights = ConcurrencyLimitLayer::new(&limits, flights).key(by_header());
+    let shed = LoadShedLayer::new(0);
+    for (name, expected) in [("ann", [429, 429, 429, 503]), ("", [400, 400, 400, 503])] {
+        let head = || {
+            let request = http::Request::head("/").header("x-api-key", name);
+            request.body(String::new()).unwrap()
+        };
+        let answers = [
+            answer_of(rate.layer(Strict::default()), head()).await,
+            answer_of(custom.layer(Strict::default()), head()).await,
+            answer_of(flights.layer(Strict::default()), head()).await,
+            answer_of(shed.layer(Strict::default()), head()).await,
+        ];
+        assert_eq!(answers, expected.map(|status| (status, true)), "{name:?}");
     }
 }
 
