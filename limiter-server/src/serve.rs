@@ -113,7 +113,7 @@ async fn serve(
     on_start: impl FnOnce(&Addresses, Gateway),
 ) -> Result<(), String> {
     let mut signals = signals::Signals::new().map_err(|error| format!("cannot handle signals: {error}"))?;
-    let mut source = policies::Source::open(&settings.policies, settings.state_dir.as_deref())?;
+    let source = policies::Source::open(&settings.policies, settings.state_dir.as_deref())?;
     let limiter = limits::build(&settings.store, source.policies())?;
     let readiness = Readiness::new(source.has_policies());
     policies::subscribe(

@@ -300,8 +300,19 @@ const WITHOUT_WAITING: i32 = 0o4000;
 /// The files of TLS are read by threads that may block.
 #[test]
 fn file_that_cannot_be_read_does_not_delay_the_end() {
-    let server = start_with_tls(&["--drain", "5s"]);
-    let pipe = server.directory().path().join("server.key");
+    end_without_file(start_with_tls(&["--drain", "5s"]), "server.key", &[]);
+}
+
+/// SIGHUP reads the policy file, too.
+#[test]
+fn policy_file_that_cannot_be_read_does_not_delay_the_end() {
+    let server = Server::with_policies(&search_per_hour(10), &["--drain", "5s"]);
+    end_without_file(server, "policies.toml", &["HUP"]);
+}
+
+/// Replaces a file by a pipe without bytes, sends these signals and ends the server.
+fn end_without_file(server: Server, file: &str, signals: &[&str]) {
+    let pipe = server.directory().path().join(file);
     std::fs::remove_file(&pipe).unwrap();
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     // The reader waits for bytes until the writer is closed.
@@ -315,6 +326,7 @@ fn file_that_cannot_be_read_does_not_delay_the_end() {
         writer.is_some()
     };
     wait_until(opens, || server.log());
+    signals.iter().for_each(|name| server.signal(name));
     let begun = Instant::now();
     let (took, (status, log)) = std::thread::scope(|scope| {
         let stopped = scope.spawn(|| server.stop());

@@ -7,6 +7,7 @@
 //! policies of the cache. Tests: `tests/serve.rs`, `tests/lifecycle.rs`, `tests/state_dir.rs`.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use limiter_core::Limiter;
@@ -27,9 +28,39 @@ const SUBSCRIPTION_INTERVAL: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct Source {
     registry: PolicyRegistry,
-    file: Option<(PathBuf, FileSource)>,
+    file: Option<Arc<FollowedFile>>,
     has_policies: bool,
     cached: Option<CachedRevision>,
+}
+
+/// The policy file, with the task that follows it.
+#[derive(Debug)]
+struct FollowedFile {
+    path: PathBuf,
+    source: Mutex<Option<FileSource>>,
+}
+
+impl FollowedFile {
+    /// Reads the file, and blocks the thread. A file with errors changes nothing.
+    fn reload(&self, registry: &PolicyRegistry) {
+        let path = self.path.display();
+        let Ok(mut source) = self.source.try_lock() else {
+            tracing::info!(%path, "policy file is being read already");
+            return;
+        };
+        match FileSource::follow(registry, &*self.path) {
+            Ok(new) => {
+                if let Some(last) = source.replace(new) {
+                    last.stop();
+                }
+                tracing::info!(%path, "policy file read again");
+            }
+            Err(error) => {
+                let reason = with_causes(&error);
+                tracing::warn!(%path, %reason, "policy file rejected; keeping the last policies");
+            }
+        }
+    }
 }
 
 impl Source {
@@ -42,7 +73,10 @@ impl Source {
                 let source = FileSource::follow(&registry, path).map_err(|error| with_causes(&error))?;
                 Ok(Self {
                     registry,
-                    file: Some((path.clone(), source)),
+                    file: Some(Arc::new(FollowedFile {
+                        path: path.clone(),
+                        source: Mutex::new(Some(source)),
+                    })),
                     has_policies: true,
                     cached: None,
                 })
@@ -80,22 +114,15 @@ impl Source {
         self.cached
     }
 
-    /// Reads the file now. A file with errors changes nothing.
-    pub(super) fn reload(&mut self) {
-        let Some((path, source)) = &mut self.file else {
+    /// Reads the file in a thread that may block: the file system may not answer, and the process
+    /// must still end.
+    pub(super) fn reload(&self) {
+        let Some(file) = &self.file else {
             tracing::info!("no policy file to read again");
             return;
         };
-        match FileSource::follow(&self.registry, &*path) {
-            Ok(new) => {
-                std::mem::replace(source, new).stop();
-                tracing::info!(path = %path.display(), "policy file read again");
-            }
-            Err(error) => {
-                let reason = with_causes(&error);
-                tracing::warn!(path = %path.display(), %reason, "policy file rejected; keeping the last policies");
-            }
-        }
+        let (file, registry) = (Arc::clone(file), self.registry.clone());
+        tokio::task::spawn_blocking(move || file.reload(&registry));
     }
 }
 
