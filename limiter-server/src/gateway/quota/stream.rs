@@ -5,11 +5,12 @@
 //! stream at the next report. A bucket whose rule changed leaves its budget and subscribes to
 //! another one.
 //!
-//! Invariant: a stream has one domain and at most `MAX_BUCKETS` buckets, which end with it. Tests:
-//! `tests/quota_streams.rs`, `tests/quota_usage.rs`.
+//! Invariant: a stream has one domain and at most `MAX_BUCKETS` buckets with at most `MAX_ID_BYTES`
+//! of ids, which end with it. Tests: below, `tests/quota_streams.rs`, `tests/quota_usage.rs`.
 
 use std::collections::BTreeMap;
 
+use prost::Message as _;
 use tokio::time::Instant;
 use tonic::Status;
 
@@ -24,6 +25,9 @@ use crate::gateway::quota::subscriber::{ResponseSender, StreamBucket};
 
 /// The largest number of buckets of a stream. Further buckets get no assignments.
 const MAX_BUCKETS: usize = 1_000;
+/// The largest number of bytes of their ids, as encoded: the clients of an Envoy can choose the
+/// values, and the server keeps each id several times.
+const MAX_ID_BYTES: usize = 1_024 * 1_024;
 
 /// The state of a stream. Its buckets end when it is dropped.
 #[derive(Debug)]
@@ -35,6 +39,8 @@ pub(crate) struct QuotaStream {
     domain: String,
     /// The buckets, with the times of their last reports.
     buckets: BTreeMap<BucketId, (Subscription, Instant)>,
+    /// The bytes of their ids.
+    id_bytes: usize,
 }
 
 impl QuotaStream {
@@ -47,6 +53,7 @@ impl QuotaStream {
             responses,
             domain: String::new(),
             buckets: BTreeMap::new(),
+            id_bytes: 0,
         }
     }
 
@@ -110,6 +117,7 @@ impl QuotaStream {
                 return Ok(());
             }
             self.buckets.remove(&id);
+            self.id_bytes -= id.encoded_len();
             if calls.demand() == 0 {
                 return Ok(());
             }
@@ -132,7 +140,8 @@ impl QuotaStream {
             metrics::counter!("limiter_server_quota_actions_total", "kind" => "unsupported").increment(1);
             return Ok(());
         }
-        if self.buckets.len() >= MAX_BUCKETS {
+        let id_bytes = self.id_bytes + id.encoded_len();
+        if self.buckets.len() >= MAX_BUCKETS || id_bytes > MAX_ID_BYTES {
             metrics::counter!("limiter_server_quota_actions_total", "kind" => "too_many").increment(1);
             return Ok(());
         }
@@ -145,6 +154,7 @@ impl QuotaStream {
         let quota = gateway.quota();
         if let Some(subscription) = quota.subscribe(&matched.policy, &matched.key, &bucket, calls) {
             self.buckets.insert(id, (subscription, now));
+            self.id_bytes = id_bytes;
         }
         Ok(())
     }
@@ -164,14 +174,17 @@ mod tests {
     use tonic::Code;
 
     use super::*;
+    use crate::gateway::quota::messages::QuotaResponse;
     use crate::gateway::readiness::Readiness;
     use crate::settings::Settings;
 
-    fn report() -> UsageReports {
-        let entries = [("generic_key".to_owned(), "p".to_owned())];
+    fn report(entries: &[(&str, &str)]) -> UsageReports {
+        let entries = entries
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
         let usage = BucketUsage {
             bucket_id: Some(BucketId {
-                entries: entries.into(),
+                entries: entries.collect(),
             }),
             allowed: 1,
             ..BucketUsage::default()
@@ -182,21 +195,29 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn stream_that_does_not_read_its_responses_ends() {
+    /// A stream whose responses have this number of places.
+    fn stream(name: &str, places: usize) -> (QuotaStream, mpsc::Receiver<Result<QuotaResponse, Status>>) {
         let policy = limiter_core::Policy::token_bucket("p").capacity(10).rate("10/s");
         let registry = PolicyRegistry::new().with(policy.build().unwrap());
         let limiter = Limiter::in_process().registry(&registry).build();
-        let path = std::env::temp_dir().join(format!("limiter-quota-stream-{}.toml", std::process::id()));
+        let file = format!("limiter-quota-stream-{name}-{}.toml", std::process::id());
+        let path = std::env::temp_dir().join(file);
         std::fs::write(&path, "policies = 'policies.toml'\n").unwrap();
         let settings = Settings::of_file(&path).unwrap();
         std::fs::remove_file(path).unwrap();
         let gateway = Gateway::new(limiter, &settings, Readiness::new(true));
-        let (responses, mut unread) = mpsc::channel(1);
-        let mut stream = QuotaStream::new(gateway, Client::Anonymous, "peer".to_owned(), responses.clone());
+        let (responses, unread) = mpsc::channel(places);
+        let stream = QuotaStream::new(gateway, Client::Anonymous, "peer".to_owned(), responses);
+        (stream, unread)
+    }
+
+    #[tokio::test]
+    async fn stream_that_does_not_read_its_responses_ends() {
+        let (mut stream, mut unread) = stream("unread", 1);
+        let report = || report(&[("generic_key", "p")]);
         stream.report(report()).unwrap();
         // The assignment occupies the only place.
-        while responses.capacity() > 0 {
+        while stream.responses.capacity() > 0 {
             tokio::task::yield_now().await;
         }
         assert_eq!(
@@ -205,5 +226,22 @@ mod tests {
         );
         assert!(unread.recv().await.is_some());
         stream.report(report()).unwrap();
+    }
+
+    /// Clients of an Envoy can choose the values of its buckets.
+    #[tokio::test]
+    async fn ids_of_the_buckets_of_a_stream_are_bounded_together() {
+        let (mut stream, _unread) = stream("ids", 1_024);
+        for number in 0..20 {
+            let user = format!("{number}{}", "x".repeat(100_000));
+            stream
+                .report(report(&[("generic_key", "p"), ("user", &user)]))
+                .unwrap();
+        }
+        assert_eq!(stream.buckets.len(), 10);
+        stream
+            .report(report(&[("generic_key", "p"), ("user", "ann")]))
+            .unwrap();
+        assert_eq!(stream.buckets.len(), 11, "a short id has a place");
     }
 }
