@@ -163,6 +163,9 @@ fn forward_auth_explains_errors() {
         let answer = forward_auth(&server, query, &[("x-user", "eve")]);
         assert_eq!(answer.status, status, "{query}: {}", answer.body);
         assert!(answer.body.contains(expected), "{query}: {}", answer.body);
+        // A key list has no quota, and no retry succeeds.
+        let has_quota = ["ratelimit", "ratelimit-policy"].map(|name| answer.header(name).is_some());
+        assert_eq!(has_quota, [status == 429; 2], "{query}: {answer:?}");
     }
 }
 

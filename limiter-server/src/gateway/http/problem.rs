@@ -128,6 +128,10 @@ impl Problem {
         if let Some(decision) = rejection.decision() {
             problem.describe(decision);
         }
+        if let Rejection::Forbidden { .. } = rejection {
+            // A key list, a block and a suspension have no quota, and no retry succeeds.
+            problem.decision = None;
+        }
         problem.retry_after = rejection.retry_after_seconds();
         problem.link_to_explanation(gateway, None);
         problem
