@@ -20,10 +20,18 @@ use support::sockets;
 
 fn check(socket: &Path) -> String {
     let body = r#"{"policy":"search","key":"ann"}"#;
+    send(
+        socket,
+        "POST /v1/check",
+        "content-type: application/json\r\n",
+        body,
+    )
+}
+
+fn send(socket: &Path, line: &str, headers: &str, body: &str) -> String {
     let mut stream = UnixStream::connect(socket).unwrap();
     let request = format!(
-        "POST /v1/check HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n\
-         content-length: {}\r\n\r\n{body}",
+        "{line} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}content-length: {}\r\n\r\n{body}",
         body.len()
     );
     stream.write_all(request.as_bytes()).unwrap();
@@ -53,6 +61,14 @@ fn unix_socket_serves_and_is_removed() {
     let server = Server::start(directory, &args);
     assert_eq!(server.announced("http"), address(&http));
     assert!(check(&http).starts_with("HTTP/1.1 200"));
+    // The peer of a unix socket has no address that could be a trusted proxy.
+    let forwarded = "x-forwarded-for: 192.0.2.1\r\n";
+    let answer = send(&http, "GET /forward-auth?policy=search", forwarded, "");
+    assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+    assert!(
+        answer.contains("from a unix socket is not read, expected a TCP connection"),
+        "{answer}"
+    );
     let mode = std::fs::metadata(&http).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o660);
     assert!(UnixStream::connect(&grpc).is_ok());

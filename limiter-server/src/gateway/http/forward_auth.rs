@@ -259,13 +259,14 @@ fn forwarded<'a>(caller: &Caller, request: &'a Request<()>, name: &str) -> Resul
 fn forwarded_lines(caller: &Caller, request: &Request<()>, name: &str) -> Result<(), Problem> {
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
     if !peer.is_some_and(|ConnectInfo(peer)| caller.gateway.proxies().trusts(peer.ip())) {
-        let peer = peer.map_or_else(
-            || "a local socket".to_owned(),
-            |ConnectInfo(peer)| peer.ip().to_string(),
-        );
-        return Err(Problem::bad_request(
-            format!("{name} from {peer} is not read: add the address to trusted_proxies").into(),
-        ));
+        let detail = match peer.map(|ConnectInfo(peer)| peer.ip()) {
+            Some(peer) => format!("{name} from {peer} is not read: add the address to trusted_proxies"),
+            None => format!(
+                "{name} from a unix socket is not read, expected a TCP connection from an address of \
+                 trusted_proxies"
+            ),
+        };
+        return Err(Problem::bad_request(detail.into()));
     }
     match request.headers().contains_key(name) {
         true => Ok(()),
