@@ -141,6 +141,16 @@ impl Policy {
         })
     }
 
+    /// Returns the policy with this deadline.
+    pub(crate) fn with_deadline(&self, deadline: Duration) -> Self {
+        self.with_store_settings(StoreSettings {
+            // As in the builder, a deadline is positive.
+            deadline: Some(deadline.max(Duration::from_micros(1))),
+            max_deadline: None,
+            ..self.0.store
+        })
+    }
+
     /// Returns a copy with these settings, which its penalty and its previous policy have too.
     pub(super) fn with_store_settings(&self, store: StoreSettings) -> Self {
         let mut inner = PolicyInner::clone(&self.0);

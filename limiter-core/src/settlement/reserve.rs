@@ -9,6 +9,7 @@
 //! `tests/contract/reservations.rs`, `tests/contract/settlement.rs`.
 
 pub(crate) mod balance;
+mod deadline;
 #[cfg(feature = "redis")]
 mod pending_refund;
 

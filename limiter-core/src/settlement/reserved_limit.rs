@@ -134,6 +134,13 @@ impl ReservedLimit {
         }
     }
 
+    pub(crate) fn with_deadline(self, deadline: Duration) -> Self {
+        Self {
+            policy: self.policy.with_deadline(deadline),
+            ..self
+        }
+    }
+
     pub(crate) fn deadline(&self) -> Duration {
         self.policy.deadline()
     }

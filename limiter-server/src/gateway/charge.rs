@@ -4,21 +4,18 @@
 //! different tags are decided in order. When a set denies, the sets that were charged are refunded
 //! and the other sets are only peeked, for their numbers; the denial does not wait for late refunds
 //! or unavailable numbers. [`ChargedSets`] refunds also when the request is abandoned. All sets of
-//! a request together use at most the longest deadline of its policies. Tests:
+//! a request together use at most the longest deadline of its policies ([`TimedLimits`]). Tests:
 //! `tests/rate_limit_service.rs`.
 
 pub(crate) mod refund;
 pub(crate) mod sets;
-
-use std::time::{Duration, Instant};
+pub(crate) mod timed;
 
 use limiter_core::{Amount, Decision, Key, Limiter, Origin, Policy, Rejection};
 
 use crate::gateway::charge::refund::ChargedSets;
 use crate::gateway::charge::sets::{AtomicSet, atomic_sets};
-
-/// The time of earlier sets that leaves the deadlines of later sets unchanged.
-const NEGLIGIBLE: Duration = Duration::from_millis(1);
+use crate::gateway::charge::timed::TimedLimits;
 
 /// A limit of a request, with its cost.
 #[derive(Clone, Debug)]
@@ -96,22 +93,18 @@ pub(crate) async fn reserve_all(
         (0..limits.len()).partition(|at| limits.get(*at).is_some_and(|limit| limit.cost.is_zero()));
     let sets = atomic_sets(limits, peeks).into_iter().map(|set| (set, true));
     let sets = sets.chain(atomic_sets(limits, charges).into_iter().map(|set| (set, false)));
-    let started = Instant::now();
-    let longest = longest_deadline(limits);
+    let mut timed = TimedLimits::new(limits);
     for (set, is_peek) in sets {
-        let bounded = with_remaining_time(limits, started.elapsed());
-        let limits = bounded.as_deref().unwrap_or(limits);
         let decided = match (denied, is_peek) {
-            (true, _) => peek_denied(limiter, limits, &set).await,
-            (false, true) => peek(limiter, limits, &set).await?,
-            (false, false) => reserve(limiter, limits, &set, &mut charged).await?,
+            (true, _) => peek_denied(limiter, timed.next(), &set).await,
+            (false, true) => peek(limiter, timed.next(), &set).await?,
+            (false, false) => reserve(limiter, &mut timed, &set, &mut charged).await?,
         };
         let allowed = decided.iter().all(|(_, result)| result.allowed);
         place(&mut results, decided);
         if !allowed && !denied {
             denied = true;
-            let left = longest.saturating_sub(started.elapsed());
-            let _ = tokio::time::timeout(left, charged.refund()).await;
+            let _ = tokio::time::timeout(timed.left(), charged.refund()).await;
         }
     }
     // Every position is in one set.
@@ -122,33 +115,11 @@ pub(crate) async fn reserve_all(
 /// results in the order of the limits.
 pub(crate) async fn peek_all(limiter: &Limiter, limits: &[RequestedLimit]) -> Vec<LimitResult> {
     let mut results: Vec<Option<LimitResult>> = vec![None; limits.len()];
-    let started = Instant::now();
+    let mut timed = TimedLimits::new(limits);
     for set in atomic_sets(limits, 0..limits.len()) {
-        let bounded = with_remaining_time(limits, started.elapsed());
-        let limits = bounded.as_deref().unwrap_or(limits);
-        place(&mut results, peek_denied(limiter, limits, &set).await);
+        place(&mut results, peek_denied(limiter, timed.next(), &set).await);
     }
     results.into_iter().flatten().collect()
-}
-
-/// Returns the longest deadline of the policies of a request.
-fn longest_deadline(limits: &[RequestedLimit]) -> Duration {
-    let deadlines = limits.iter().map(|limit| limit.policy.deadline());
-    deadlines.max().unwrap_or_default()
-}
-
-/// Returns the limits with deadlines that end with the longest deadline of the request, of which
-/// earlier sets used a part; `None` if that part is negligible.
-fn with_remaining_time(limits: &[RequestedLimit], used: Duration) -> Option<Vec<RequestedLimit>> {
-    if used < NEGLIGIBLE {
-        return None;
-    }
-    let remaining = longest_deadline(limits).saturating_sub(used);
-    let bounded = limits.iter().map(|limit| RequestedLimit {
-        policy: limit.policy.with_max_deadline(remaining),
-        ..limit.clone()
-    });
-    Some(bounded.collect())
 }
 
 /// Puts the results of a set to their positions.
@@ -198,17 +169,17 @@ async fn check(
 /// positions.
 async fn reserve(
     limiter: &Limiter,
-    limits: &[RequestedLimit],
+    timed: &mut TimedLimits<'_>,
     set: &AtomicSet,
     charged: &mut ChargedSets,
 ) -> Result<Vec<(usize, LimitResult)>, Rejection> {
-    match limiter.reserve_all(set.charges(limits)).await {
+    match timed.reserve(limiter, set).await {
         Ok(reservation) => {
             let decided = results(set, reservation.decision());
             charged.add(reservation);
             Ok(decided)
         }
-        Err(Rejection::NeverFits { .. }) => never_fits(limiter, limits, set).await,
+        Err(Rejection::NeverFits { .. }) => never_fits(limiter, timed.next(), set).await,
         Err(rejection) => match rejection.decision() {
             Some(denied) => Ok(results(set, denied)),
             None => Err(rejection),

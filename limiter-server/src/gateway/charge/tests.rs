@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use limiter_core::{Enforcement, ManualClock};
+use limiter_testing::{Proxy, RedisServer};
 
 use super::*;
 
@@ -156,4 +157,25 @@ async fn dropped_settlement_is_refunded() {
         tokio::task::yield_now().await;
     }
     panic!("{} of 10 are left", left(&limiter, &wide, "a").await);
+}
+
+/// Three peeks leave 2.2 s of the deadline for the charge. Its refund takes 2.4 s.
+#[tokio::test]
+async fn late_set_is_refunded_within_the_deadline_of_the_request() {
+    let redis = RedisServer::start();
+    let proxy = Proxy::start(redis.port());
+    let limiter = Limiter::redis(proxy.url()).namespace("test").build().unwrap();
+    limiter.ready().await.unwrap();
+    let patient = Policy::sliding_window("patient").limit(10_u32).window("1m");
+    let patient = patient.deadline(Duration::from_secs(4)).build().unwrap();
+    let request = [("x", 0), ("y", 0), ("z", 0), ("a", 3)].map(|(key, cost)| limit(&patient, key, cost));
+    proxy.set_delay(Duration::from_millis(300));
+    let (results, charged) = reserve_all(&limiter, &request).await.unwrap();
+    assert_eq!(allowed(&results), [true; 4]);
+    proxy.set_delay(Duration::from_millis(1_200));
+    for reservation in charged.into_reservations() {
+        reservation.cancel().await.unwrap();
+    }
+    proxy.set_delay(Duration::ZERO);
+    assert_eq!(left(&limiter, &patient, "a").await, 10);
 }
