@@ -380,6 +380,31 @@ fn call_without_a_decision_of_the_store_is_unavailable() {
     assert_eq!(closed.json()["origin"], "failed_closed", "{}", closed.body);
 }
 
+/// Without a common deadline, each of the sets would wait for Redis.
+#[test]
+fn sets_of_a_request_share_its_deadline() {
+    let redis = RedisServer::start();
+    let late = POLICIES.replace("deadline = \"30s\"", "deadline = \"1s\"");
+    let server = Server::with_token(&late, &["--redis", &redis.url()]);
+    let keys = ["ann", "bob", "eve", "zoe"];
+    let body = json!({"limits": keys.map(|key| limit("search", key, 1))});
+    let decided = |path: &str| {
+        let answer = post(&server, path, &body);
+        (answer.status == 200).then(|| answer.json()["origin"].clone())
+    };
+    wait_until(|| decided("/v1/check") == Some(json!("redis")), || server.log());
+    for path in ["/v1/check", "/v1/peek"] {
+        redis.pause();
+        let begun = Instant::now();
+        let origin = decided(path);
+        let took = begun.elapsed();
+        redis.resume();
+        assert_eq!(origin, Some(json!("local_fallback")), "{path}");
+        assert!(took < Duration::from_secs(2), "{path}: {took:?}");
+        wait_until(|| decided("/v1/check") == Some(json!("redis")), || server.log());
+    }
+}
+
 #[test]
 fn failed_calls_write_one_line_for_each_change_of_the_store() {
     let redis = RedisServer::start();

@@ -1,8 +1,8 @@
 //! Checks, peeks, refunds and resets.
 //!
-//! Limits with one key are decided atomically. Sets with different keys are decided in order; when
-//! one denies, the sets that were charged are cancelled and the others are not charged. Tests:
-//! `tests/http_api.rs`, `tests/http_changes.rs`.
+//! Limits with one key are decided atomically. Sets with different keys are decided in order, all
+//! within the longest deadline of their policies; when one denies, the sets that were charged are
+//! cancelled and the others are not charged. Tests: `tests/http_api.rs`, `tests/http_changes.rs`.
 
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -13,6 +13,7 @@ use crate::access::Action;
 use crate::gateway::Gateway;
 use crate::gateway::charge::refund::ChargedSets;
 use crate::gateway::charge::sets::AtomicSet;
+use crate::gateway::charge::timed::TimedLimits;
 use crate::gateway::http::caller::Caller;
 use crate::gateway::http::guard::AdmittedCall;
 use crate::gateway::http::openapi::{ChangeResponses, DecisionResponses};
@@ -64,8 +65,9 @@ pub(super) async fn peek(call: AdmittedCall) -> Result<Response, Problem> {
     let resolved = ResolvedLimits::find(&call.caller, Action::Peek, request::read(&call.body)?)?;
     let gateway = &call.caller.gateway;
     let mut decisions = Vec::new();
+    let mut timed = TimedLimits::new(resolved.limits());
     for set in resolved.sets() {
-        let peeked = gateway.limiter().peek_all(set.charges(resolved.limits())).await;
+        let peeked = gateway.limiter().peek_all(set.charges(timed.next())).await;
         match peeked.and_then(Decision::require) {
             Ok(allowed) => decisions.push(allowed.into_decision()),
             Err(rejection) => return Err(resolved.rejected(gateway, &set, &rejection).await),
@@ -141,8 +143,9 @@ pub(super) async fn reserve_sets(
 ) -> Result<ChargedSets, Problem> {
     let (gateway, limiter) = (&caller.gateway, caller.gateway.limiter());
     let mut charged = ChargedSets::default();
+    let mut timed = TimedLimits::new(resolved.limits());
     for set in sets {
-        match limiter.reserve_all(set.charges(resolved.limits())).await {
+        match timed.reserve(limiter, set).await {
             Ok(reservation) => {
                 resolved.record(caller, set, reservation.decision());
                 charged.add(reservation);

@@ -13,6 +13,7 @@ use serde_json::Value;
 use crate::access::Action;
 use crate::gateway::charge::RequestedLimit;
 use crate::gateway::charge::sets::{AtomicSet, atomic_sets};
+use crate::gateway::charge::timed::TimedLimits;
 use crate::gateway::http::caller::Caller;
 use crate::gateway::http::problem::{self, Problem};
 use crate::gateway::http::reply;
@@ -89,13 +90,14 @@ impl ResolvedLimits {
     async fn with_other_sets(&self, gateway: &Gateway, denied: &AtomicSet, problem: Problem) -> Problem {
         let (mut before, mut after, mut waits) = (Vec::new(), Vec::new(), Vec::new());
         let mut is_before = true;
+        let mut timed = TimedLimits::new(&self.limits);
         for set in self.sets() {
             if set.firsts().eq(denied.firsts()) {
                 is_before = false;
                 continue;
             }
             // Without a store, the numbers of the sets that follow are not known either.
-            let Ok((numbers, denial)) = self.numbers(gateway, &set).await else {
+            let Ok((numbers, denial)) = self.numbers(gateway, &set, &mut timed).await else {
                 break;
             };
             waits.extend(denial);
@@ -113,16 +115,17 @@ impl ResolvedLimits {
         &self,
         gateway: &Gateway,
         set: &AtomicSet,
+        timed: &mut TimedLimits<'_>,
     ) -> Result<(Vec<Value>, Option<Option<u64>>), Rejection> {
         let limiter = gateway.limiter();
-        let peeked = limiter.peek_all(set.charges(&self.limits)).await;
+        let peeked = limiter.peek_all(set.charges(timed.next())).await;
         let Err(Rejection::NeverFits { .. }) = peeked else {
             let peeked = peeked?;
             let numbers = reply::limits(std::slice::from_ref(&peeked));
             let denial = peeked.require().err();
             return Ok((numbers, denial.map(|denial| denial.retry_after_seconds())));
         };
-        let limits = set.charges(&self.limits).map(|request| request.cost(1_u32));
+        let limits = set.charges(timed.next()).map(|request| request.cost(1_u32));
         let peeked = limiter.peek_all(limits).await?;
         let denied = self.never_fitting(gateway, set, &peeked).await;
         let mut limits = reply::limits(&[peeked]);
