@@ -89,11 +89,8 @@ pub(super) async fn refund(call: AdmittedCall) -> Result<Response, Problem> {
         require_countable(&limit.policy, limit.cost)?;
     }
     let gateway = call.caller.gateway.clone();
-    match resolved.only() {
-        Some(_) => refund_all(&gateway, &resolved).await?,
-        // A task of its own, so that a client that leaves does not refund a part of the limits.
-        None => run_to_completion(async move { refund_all(&gateway, &resolved).await }).await?,
-    }
+    // A task of its own, so that a client that leaves does not refund a part of the limits.
+    run_to_completion(async move { refund_all(&gateway, &resolved).await }).await?;
     Ok(reply::object(Map::new()))
 }
 
