@@ -27,6 +27,7 @@ mod error_text;
 pub mod gateway;
 pub mod host_name;
 pub mod import;
+mod key_text;
 pub mod library_usage;
 pub mod listener;
 pub mod overlay_text;

@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use crate::gateway::activity::ActiveKey;
 use crate::gateway::explanation::origin_name;
+use crate::key_text::joined;
 
 /// A key, as a source saw it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -112,7 +113,7 @@ fn shown(key: &str) -> String {
         .split(':')
         .map(|part| percent_decode_str(part).decode_utf8_lossy().into_owned())
         .collect();
-    parts.join(" / ")
+    joined(parts)
 }
 
 fn micros(at: Timestamp) -> i64 {

@@ -31,6 +31,7 @@ use crate::gateway::explanation::rule_text;
 use crate::gateway::readiness::ReadinessState;
 use crate::gateway::rules::RuleSet;
 use crate::gateway::{Gateway, RecordedDecision};
+use crate::key_text::joined;
 use crate::listener::call_span;
 use crate::settings::Unmatched;
 
@@ -221,7 +222,7 @@ impl Gateway {
                 };
                 let key = || {
                     let rule = requested.rule.and_then(|number| rules.rules().get(number));
-                    (requested.values.join(" / "), rule.map(rule_text))
+                    (joined(&requested.values), rule.map(rule_text))
                 };
                 self.record_call(limit.policy.name(), decided, key);
             }

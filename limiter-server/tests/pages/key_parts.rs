@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use super::attacks::unescape;
 use super::truth::{check, with_policy};
 use crate::support::admin::{AdminClient, policy, with_sqlite};
 use crate::support::browser::Browser;
@@ -217,6 +218,10 @@ fn declared_parts_of_a_key_have_fields() {
     for (parts, expected) in [
         ("part_0=acme%3Aeu&part_1=ann", "key=acme%3Aeu%20%2F%20ann&whole=1"),
         ("part_0=&part_1=ann", "key=user%3Dann"),
+        (
+            "part_0=a%20/%20b&part_1=ann",
+            "key=a%20%5C%2F%20b%20%2F%20ann&whole=1",
+        ),
     ] {
         let found = browser.get(&format!("{customers}&{parts}"));
         let expected = format!("/e/default/customers?{expected}");
@@ -231,13 +236,6 @@ fn declared_parts_of_a_key_have_fields() {
         .get("/e/default/customers?key=acme%3Aeu%20/%20ann&whole=1")
         .body;
     assert!(page.contains("data-label=\"Left\">2<"), "{page}");
-    let ambiguous = browser
-        .get(&format!("{customers}&part_0=a%20/%20b&part_1=ann"))
-        .body;
-    assert!(
-        ambiguous.contains("A part cannot contain a slash between spaces"),
-        "{ambiguous}"
-    );
     let fields = [
         ("revision", "1"),
         ("algorithm", "token_bucket"),
@@ -257,4 +255,30 @@ fn declared_parts_of_a_key_have_fields() {
     );
     let audit = root.get("/namespaces/default/audit").body;
     assert!(audit.contains("key.read"), "{audit}");
+}
+
+/// A client chooses its key, also one that looks like two parts.
+#[test]
+fn key_with_separator_is_one_part_on_pages() {
+    let (server, _root, mut browser) = with_policy(&policy("search", 2, "shop"));
+    let (text, parts) = (json!("acme / ann"), json!(["acme", "ann"]));
+    wait_until(|| check(&server, &text) == 429, || server.log());
+    let now = browser.get("/e/default/now").body;
+    let (_, link) = now
+        .split_once("<th scope=\"row\"><a href=\"/e/default/customers")
+        .unwrap_or_else(|| panic!("{now}"));
+    let link = link.split('"').next().unwrap();
+    let page = browser.get(&format!("/e/default/customers{link}")).body;
+    assert!(page.contains("Nothing left"), "{page}");
+    let (_, shown) = page.split_once("name=\"key\" value=\"").unwrap();
+    let shown = unescape(shown.split('"').next().unwrap());
+    assert_eq!(shown, r"acme \/ ann");
+
+    assert_eq!(check(&server, &parts), 200, "another key");
+    let reset = [("policy", "search"), ("key", &*shown)];
+    assert_eq!(browser.post("/e/default/customers/reset", &reset).status, 303);
+    assert_eq!(check(&server, &text), 200);
+    assert_eq!(browser.post("/e/default/blocks", &[("key", &*shown)]).status, 303);
+    wait_until(|| check(&server, &text) == 403, || server.log());
+    assert_eq!(check(&server, &parts), 200, "another key");
 }

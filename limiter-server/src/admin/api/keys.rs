@@ -21,6 +21,7 @@ use crate::admin::permissions::{AdminAction, Object, may};
 use crate::admin::{Admin, GatewayHandle};
 use crate::gateway::explanation::origin_name;
 use crate::gateway::rules::key_of;
+use crate::key_text::{joined, parts_of};
 use crate::store::{DocumentKind, RecordedAction, StoredDocument, now_micros};
 
 /// The largest number of policies of an answer.
@@ -28,7 +29,8 @@ const MAX_POLICIES: usize = 200;
 
 #[derive(Debug, Deserialize, IntoParams)]
 pub(super) struct KeyQuery {
-    /// The parts of the key, separated by ` / `; with `part`, the value of that part.
+    /// The parts of the key, separated by ` / `, with `\/` in place of a slash between spaces in a
+    /// part; with `part`, the value of that part.
     #[serde(default)]
     key: String,
     /// The name of one part, as policies declare it.
@@ -66,7 +68,7 @@ impl RequestedKeys {
     /// Returns the audit's name of the keys.
     fn recorded(&self, admin: &Admin, namespace: &str) -> String {
         let (kind, value) = match self {
-            Self::Whole(parts) => ("key".to_owned(), parts.join(" / ")),
+            Self::Whole(parts) => ("key".to_owned(), joined(parts)),
             Self::WithPart { name, value } => (format!("keys with the part {name:.120} ="), value.clone()),
         };
         format!("{kind} {}", fingerprint_text(admin, namespace, &value))
@@ -91,11 +93,6 @@ impl RequestedKeys {
             (Self::WithPart { .. }, _) => None,
         }
     }
-}
-
-/// Returns the parts of a key that are separated by ` / `.
-pub(super) fn parts_of(key: &str) -> Vec<String> {
-    key.split(" / ").map(str::to_owned).collect()
 }
 
 /// Returns the names of the parts of keys that a policy declares.
@@ -348,7 +345,7 @@ pub(super) async fn list(
     })?;
     Ok(Json(json!({
         "key": whole,
-        "fingerprint": whole.and_then(|parts| admin.key_fingerprint(&namespace, &parts.join(" / "))),
+        "fingerprint": whole.and_then(|parts| admin.key_fingerprint(&namespace, &joined(parts))),
         "policies": policies,
         "is_truncated": is_truncated,
     })))

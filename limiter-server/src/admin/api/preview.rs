@@ -19,6 +19,7 @@ use crate::admin::api::problem::AdminProblem;
 use crate::admin::api::subscribers;
 use crate::admin::edit;
 use crate::admin::preview::{UsedKey, preview_in_numbers};
+use crate::key_text::parts_of;
 use crate::policy_text::PolicyText;
 use crate::store::{DocumentKind, StoreError, UsageKind, UsageSpan, UsageTotals, now_micros};
 
@@ -108,7 +109,7 @@ async fn key_state(
     (namespace, name): (&str, &str),
     key: &str,
 ) -> Result<Option<KeyState>, AdminProblem> {
-    let parts = keys::parts_of(key);
+    let parts = parts_of(key);
     keys::record_read(admin, caller, namespace, &parts).await?;
     Ok(keys::states(admin, (namespace, name), vec![parts])
         .await
@@ -126,9 +127,7 @@ async fn sampled_keys(admin: &Admin, (namespace, name): (&str, &str)) -> Vec<Use
     let now = now_micros();
     let active = handle.gateway.activity().keys(name, (now - SAMPLED, now));
     let names: Vec<String> = active.into_iter().take(SAMPLED_KEYS).map(|of| of.key).collect();
-    let parts = names
-        .iter()
-        .map(|key| key.split(" / ").map(str::to_owned).collect());
+    let parts = names.iter().map(|key| parts_of(key));
     let states = keys::states(admin, (namespace, name), parts.collect()).await;
     let found = names.iter().zip(states).filter_map(|(key, state)| {
         let state = state.filter(|state| !state.has_quota)?;

@@ -22,6 +22,7 @@ use crate::admin::api::other_fields::NoOtherFields;
 use crate::admin::api::overlays::End;
 use crate::admin::api::policy_change::{Numbers, PolicyChange, unprocessable};
 use crate::admin::api::problem::AdminProblem;
+use crate::key_text::joined;
 use crate::policy_text::parse_rules;
 use crate::store::{DocumentKind, RULES};
 
@@ -77,7 +78,7 @@ impl NamedKey {
     }
 
     fn shown(&self) -> String {
-        let parts = self.parts.iter().map(|parts| parts.join(" / "));
+        let parts = self.parts.iter().map(|parts| joined(parts));
         self.key.iter().cloned().chain(parts).collect()
     }
 }

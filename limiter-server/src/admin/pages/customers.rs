@@ -19,7 +19,7 @@ use crate::admin::pages::activity::{self, KeyActivityRow, KeyActivityView};
 use crate::admin::pages::caller::{PageCaller, PageForm};
 use crate::admin::pages::ends::{OfferedEnd, offered_block_ends, offered_days};
 use crate::admin::pages::failure::PageFailure;
-use crate::admin::pages::key_fields::{KeyFields, KeyInput, SEPARATOR, fields_of};
+use crate::admin::pages::key_fields::{KeyFields, KeyInput, fields_of};
 use crate::admin::pages::layout::{Layout, Section};
 use crate::admin::pages::overlays::block_in;
 use crate::admin::pages::policy_fields::PolicyFields;
@@ -30,6 +30,7 @@ use crate::admin::pages::time::PageTime;
 use crate::admin::pages::views::PolicyView;
 use crate::admin::pages::{links, render, see};
 use crate::admin::permissions::AdminAction;
+use crate::key_text::{joined, parts_of};
 use crate::store::now_micros;
 
 /// The largest number of forms of declared keys.
@@ -77,7 +78,7 @@ impl CustomerQuery {
             .collect();
         match filled.as_slice() {
             [] => Ok(None),
-            all if all.len() == parts.len() => self.parts.text(),
+            all if all.len() == parts.len() => Ok(self.parts.text()),
             [(name, value)] => Ok(Some(format!("{name}={value}"))),
             _ => Err("Enter one part, or all parts of a key.".to_owned()),
         }
@@ -265,10 +266,10 @@ pub(super) async fn show(
                     links::encode(&of.policy.name),
                     of.parts
                         .as_ref()
-                        .map(|parts| links::encode(&parts.join(SEPARATOR)))
+                        .map(|parts| links::encode(&joined(parts)))
                         .unwrap_or_default()
                 ),
-                key: of.parts.as_ref().map(|parts| parts.join(SEPARATOR)),
+                key: of.parts.as_ref().map(joined),
                 unknown: match (&of.parts, of.declared_parts.as_slice()) {
                     (None, [only]) => format!("a key has the part {only}"),
                     (None, parts) => format!("a key has the parts {}", parts.join(", ")),
@@ -339,7 +340,7 @@ async fn denials(
     let has_part = |policy: &str, key: &str, (name, value): &(String, String)| {
         let declared = policies.iter().find(|of| of.policy.name == policy);
         let at = declared.and_then(|of| of.declared_parts.iter().position(|part| part == name));
-        at.is_some_and(|at| key.split(SEPARATOR).nth(at) == Some(value))
+        at.is_some_and(|at| parts_of(key).get(at) == Some(value))
     };
     let is_asked = |of: &KeyActivityView| match part {
         Some(part) => has_part(&of.policy, &of.key, part),
@@ -369,10 +370,9 @@ pub(super) async fn reset(
     PageForm(form): PageForm<ResetForm>,
 ) -> Result<Response, PageFailure> {
     let path = links::api(&environment, &["policies", &form.policy, "keys", "reset"]);
-    let parts: Vec<&str> = form.key.split(" / ").collect();
     caller
         .api
-        .send(Method::POST, &path, &[], &json!({ "key": parts }))
+        .send(Method::POST, &path, &[], &json!({ "key": parts_of(&form.key) }))
         .await?;
     let page = links::page(&environment, &["customers"]);
     Ok(see(&format!(

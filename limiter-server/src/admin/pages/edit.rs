@@ -105,9 +105,9 @@ impl EditForm {
     }
 
     /// Returns the entered key; the page shows its state after the change. Empty without one.
-    fn entered_key(&self) -> Result<String, PageFailure> {
-        let key = self.key_fields.text().map_err(PageFailure::unprocessable)?;
-        Ok(key.or_else(|| self.key.clone()).unwrap_or_default())
+    fn entered_key(&self) -> String {
+        let key = self.key_fields.text();
+        key.or_else(|| self.key.clone()).unwrap_or_default()
     }
 
     /// Returns the text of the policy: that of the field, or that of the form in place of the saved
@@ -219,7 +219,7 @@ impl<'a> Editor<'a> {
 
     /// Returns the page with the content of a form.
     async fn page_of(&self, form: EditForm) -> Result<EditTemplate, PageFailure> {
-        let (key, inheritance) = (form.entered_key()?, form.inheritance().to_owned());
+        let (key, inheritance) = (form.entered_key(), form.inheritance().to_owned());
         let mut page = self.page(form.fields, form.text).await?;
         page.base = form.base.unwrap_or_default();
         page.inheritance = inheritance;
@@ -379,7 +379,7 @@ async fn show_tab(editor: &Editor<'_>, tab: EditTab, mut form: EditForm) -> Resu
 }
 
 async fn show_preview(editor: &Editor<'_>, form: EditForm) -> Result<Response, PageFailure> {
-    let result = editor.preview(&form, &form.entered_key()?).await;
+    let result = editor.preview(&form, &form.entered_key()).await;
     let mut page = editor.page_of(form).await?;
     match result {
         Ok(preview) => {

@@ -28,6 +28,7 @@ use crate::admin::pages::views::RevisionView;
 use crate::admin::pages::{links, render};
 use crate::admin::sentence::sentence;
 use crate::gateway::rules::key_of;
+use crate::key_text::parts_of;
 use crate::policy_text::PolicyText;
 use crate::secret::fingerprint::is_fingerprint;
 use crate::store::now_micros;
@@ -126,9 +127,15 @@ impl ExplainQuery {
 
 /// Returns the quota of a key in a text, in words.
 fn quota_of(text: &PolicyText, key: &str) -> Option<String> {
+    let parts = parts_of(key);
+    let key = key_of(parts.iter().map(String::as_str));
     // A quota of a text with a colon applies to the part, too.
-    let keys = [key_of(key.split(" / ")), Key::from(key).into_owned()];
-    let quota = text.overrides().iter().find(|of| keys.contains(of.key()))?;
+    let of_text = match parts.as_slice() {
+        [text] => Some(Key::from(text.as_str())),
+        _ => None,
+    };
+    let is_of_key = |of: &Key<'_>| *of == key || of_text.as_ref() == Some(of);
+    let quota = text.overrides().iter().find(|of| is_of_key(of.key()))?;
     Some(format!(
         "a quota of {} for this key",
         grouped(quota.policy().quota().whole())
@@ -336,14 +343,11 @@ pub(super) async fn show(
     query.policy = query.policy.trim().to_owned();
     query.key = query.key.trim().to_owned();
     let now = now_micros();
-    let stated = query.parts.text().map(|key| {
-        if let Some(key) = key {
-            query.key = key;
-        }
-    });
+    if let Some(key) = query.parts.text() {
+        query.key = key;
+    }
     resolve_fingerprint(&caller, &environment, &mut query, now).await?;
     let (explanation, failure) = match (query.policy.is_empty(), query.at(now)) {
-        _ if stated.is_err() => (None, stated.err()),
         (true, _) => (None, None),
         (false, None) => (None, Some("The time is not like 2026-11-23T14:03.".to_owned())),
         (false, Some(at)) => match explain(&caller, &environment, &query, at).await {

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// The separator of the parts of a key in one text.
-pub(super) const SEPARATOR: &str = " / ";
+use crate::key_text::{joined, parts_of};
 
 /// The fields of the parts among those of a form.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -29,33 +28,24 @@ impl KeyFields {
     }
 
     /// Returns the parts as one text; `None` if the form has no field for a part.
-    ///
-    /// # Errors
-    ///
-    /// A message for a part that would be read as two.
-    pub(super) fn text(&self) -> Result<Option<String>, String> {
+    pub(super) fn text(&self) -> Option<String> {
         let parts = self.parts();
-        if let Some(part) = parts.iter().find(|part| part.contains(SEPARATOR)) {
-            return Err(format!(
-                "A part cannot contain a slash between spaces here: {part}"
-            ));
-        }
         let is_empty = parts.iter().all(|part| part.is_empty());
         let text = match is_empty {
             true => String::new(),
-            false => parts.join(SEPARATOR),
+            false => joined(&parts),
         };
-        Ok((!parts.is_empty()).then_some(text))
+        (!parts.is_empty()).then_some(text)
     }
 }
 
 /// Returns the fields of a key with these declared parts.
 pub(super) fn fields_of(declared: &[String], key: &str) -> Vec<KeyInput> {
-    let mut parts = key.split(SEPARATOR);
+    let mut parts = parts_of(key).into_iter();
     let fields = declared.iter().enumerate().map(|(number, label)| KeyInput {
         label: label.clone(),
         name: format!("part_{number}"),
-        value: parts.next().unwrap_or_default().to_owned(),
+        value: parts.next().unwrap_or_default(),
     });
     fields.collect()
 }
@@ -75,13 +65,14 @@ mod tests {
 
     #[test]
     fn parts_are_one_text() {
-        assert_eq!(fields(&[]).text(), Ok(None));
-        assert_eq!(fields(&["", ""]).text(), Ok(Some(String::new())));
+        assert_eq!(fields(&[]).text(), None);
+        assert_eq!(fields(&["", ""]).text(), Some(String::new()));
         assert_eq!(
             fields(&[" acme ", "ann:x"]).text(),
-            Ok(Some("acme / ann:x".to_owned()))
+            Some("acme / ann:x".to_owned())
         );
-        assert!(fields(&["acme / ann"]).text().is_err());
+        let text = fields(&["acme / ann", "x"]).text();
+        assert_eq!(text, Some("acme \\/ ann / x".to_owned()));
         let declared = ["tenant".to_owned(), "user".to_owned()];
         let shown = fields_of(&declared, "acme / ann");
         let values: Vec<&str> = shown.iter().map(|of| of.value.as_str()).collect();

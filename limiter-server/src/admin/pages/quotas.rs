@@ -22,6 +22,7 @@ use crate::admin::pages::quota_fields::QuotaFields;
 use crate::admin::pages::save::put;
 use crate::admin::pages::time::PageTime;
 use crate::admin::pages::{links, see};
+use crate::key_text::parts_of;
 
 /// The longest wait for the gateway of this process to apply a saved quota.
 const APPLIES_WITHIN: Duration = Duration::from_secs(1);
@@ -157,7 +158,7 @@ pub(super) async fn raise(
     PageForm(form): PageForm<RaiseForm>,
 ) -> Result<Response, PageFailure> {
     let quota = StatedQuota {
-        key: ("parts", form.key.split(" / ").map(Value::from).collect()),
+        key: ("parts", parts_of(&form.key).into()),
         requests: form.requests,
         per: form.per,
         burst: form.burst,

@@ -20,6 +20,7 @@ use crate::admin::pages::rule_list::{DomainRules, domains};
 use crate::admin::pages::views::RevisionView;
 use crate::admin::pages::{links, render, see};
 use crate::admin::preview::{DescribedLimit, DescriptorChange};
+use crate::key_text::joined;
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -98,7 +99,7 @@ fn words(limit: Option<&DescribedLimit>) -> String {
     };
     let key = match limit.key.is_empty() {
         true => "one key".to_owned(),
-        false => format!("key {}", limit.key.join(" / ")),
+        false => format!("key {}", joined(&limit.key)),
     };
     match &limit.group {
         Some(group) => format!("{}, {key}, all or nothing in {group}", limit.policy),
@@ -143,7 +144,7 @@ impl RulesQuery {
 
 impl MatchView {
     fn values_text(&self) -> String {
-        self.values.join(" / ")
+        joined(&self.values)
     }
 }
 

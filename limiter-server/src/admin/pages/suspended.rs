@@ -25,6 +25,7 @@ use crate::admin::pages::time::{PageTime, hours};
 use crate::admin::pages::views::{PolicyListView, PolicyView};
 use crate::admin::pages::{links, render, see};
 use crate::admin::permissions::AdminAction;
+use crate::key_text::parts_of;
 use crate::store::now_micros;
 
 const HOUR_SECONDS: i64 = 3_600;
@@ -283,7 +284,7 @@ pub(super) async fn block(
     let (field, value) = match form.kind.as_str() {
         kind @ ("network" | "part") => (kind, form.key.trim().to_owned()),
         // A colon of a block also matches a colon in a part of a key.
-        _ => ("key", form.key.split(" / ").collect::<Vec<_>>().join(":")),
+        _ => ("key", parts_of(&form.key).join(":")),
     };
     let until = match form.until.trim() {
         "" => None,

@@ -11,6 +11,7 @@ use crate::gateway::charge::LimitResult;
 use crate::gateway::envoy::{Requested, policy_name};
 use crate::gateway::explanation::{origin_name, rule_text};
 use crate::gateway::rules::RuleSet;
+use crate::key_text::joined;
 
 /// Returns the metadata under the name `limiter`: policy, rule, key, origin, reason, revision,
 /// node, and whether the policy would deny the request if it were enforced.
@@ -34,7 +35,7 @@ pub(super) fn explain(
     if let Some(rule) = requested.rule.and_then(|number| rules.rules().get(number)) {
         add("rule", text(&rule_text(rule)));
     }
-    if let Some(key) = gateway.shown_key(&requested.values.join(" / ")) {
+    if let Some(key) = gateway.shown_key(&joined(&requested.values)) {
         add("key", text(&key));
     }
     let origin = result.map_or("none", |result| origin_name(result.origin));

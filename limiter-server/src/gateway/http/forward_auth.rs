@@ -21,6 +21,7 @@ use crate::gateway::http::guard::AdmittedCall;
 use crate::gateway::http::openapi::{ProblemDocument, ProblemResponses};
 use crate::gateway::http::problem::Problem;
 use crate::gateway::http::resolved_limits::require_kind;
+use crate::key_text::joined;
 
 /// The largest number of parts of a key.
 const MAX_PARTS: usize = 16;
@@ -232,7 +233,7 @@ fn shown_key(caller: &Caller, parts: &[KeyPart], request: &Request<()>) -> Optio
         KeyPart::Text(text) => Some(text.clone()),
     });
     let texts: Option<Vec<String>> = texts.collect();
-    texts.map(|texts| texts.join(" / "))
+    texts.map(joined)
 }
 
 /// Returns the address of the client as text, if it denotes the key of the client.

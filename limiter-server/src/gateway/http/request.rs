@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::gateway::http::problem::Problem;
+use crate::key_text::joined;
 
 /// The largest number of limits in one request.
 pub(super) const MAX_LIMITS: usize = 100;
@@ -47,11 +48,11 @@ impl KeyBody {
 }
 
 impl std::fmt::Display for KeyBody {
-    /// Returns the text, or the parts separated by ` / `.
+    /// Writes the text, or the parts separated by ` / `.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Text(text) => f.write_str(text),
-            Self::Parts(parts) => f.write_str(&parts.join(" / ")),
+            Self::Text(text) => f.write_str(&joined([text])),
+            Self::Parts(parts) => f.write_str(&joined(parts)),
         }
     }
 }

@@ -19,6 +19,7 @@ use crate::gateway::resp::reply::{Reply, access_error};
 use crate::gateway::resp::shown::shown;
 use crate::gateway::resp::throttle_command::{ThrottleCommand, ThrottleLimit};
 use crate::gateway::{Gateway, RecordedDecision};
+use crate::key_text::joined;
 
 /// The policy name of limits that the command describes.
 const POLICY: &str = "CL.THROTTLE";
@@ -48,7 +49,7 @@ impl ThrottleCommand {
                 origin: result.origin,
                 outcome: result.outcome.as_ref(),
             };
-            let key = || (self.key_of_policy().to_owned(), None);
+            let key = || (joined([self.key_of_policy()]), None);
             gateway.record_call(limit.policy.name(), decided, key);
         }
         match decided {

@@ -26,6 +26,7 @@ use crate::admin::api::policies::is_readable;
 use crate::admin::api::problem::AdminProblem;
 use crate::admin::permissions::{AdminAction, Object, may};
 use crate::gateway::rules::key_of;
+use crate::key_text::parts_of;
 use crate::policy_text::PolicyText;
 use crate::store::DocumentKind;
 
@@ -59,7 +60,7 @@ impl BlockTest {
             limiter: Limiter::in_process().registry(&registry).clock(&clock).build(),
             registry,
             policy,
-            key: key_of(key.split(" / ")),
+            key: key_of(parts_of(key).iter().map(String::as_str)),
         })
     }
 
