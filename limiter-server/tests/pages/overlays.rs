@@ -132,6 +132,14 @@ fn part_of_keys_and_network_are_blocked() {
     );
     let wrong = browser.post("/e/default/blocks", &block("network", "ten"));
     assert_eq!(wrong.status, 422, "{}", wrong.body);
+    // The page of a key sends no kind. A client chose this key.
+    let of_client = browser.post("/e/default/blocks", &block("", "tenant / *"));
+    assert_eq!(of_client.status, 422, "{}", of_client.body);
+    assert!(
+        of_client.body.contains("The key tenant / * ends with *"),
+        "{}",
+        of_client.body
+    );
     let viewer = Browser::signed_in(&server, "vera").get(SUSPENDED).body;
     assert!(!viewer.contains("Block keys"), "{viewer}");
 }

@@ -57,7 +57,7 @@ pub(super) struct ExtensionForm {
 pub(super) struct BlockForm {
     /// The key, its beginning with `*`, the network, or `part=value`.
     key: String,
-    /// `network` or `part`; a key otherwise.
+    /// `network`, `part` or `key`; empty for the key of a page that shows it.
     #[serde(default)]
     kind: String,
     #[serde(default)]
@@ -283,6 +283,14 @@ pub(super) async fn block(
 ) -> Result<Response, PageFailure> {
     let (field, value) = match form.kind.as_str() {
         kind @ ("network" | "part") => (kind, form.key.trim().to_owned()),
+        // A client can choose a key that ends with `*`, and deny the keys of others by it.
+        "" if form.key.ends_with('*') => {
+            return Err(PageFailure::unprocessable(format!(
+                "The key {} ends with *, so a block of it would deny all keys that begin with the text before. \
+                 Block a part of the key instead, or use the form of the page Suspended.",
+                form.key
+            )));
+        }
         // A colon of a block also matches a colon in a part of a key.
         _ => ("key", parts_of(&form.key).join(":")),
     };
