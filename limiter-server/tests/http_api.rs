@@ -348,7 +348,7 @@ fn invalid_requests_have_their_status_and_name_the_error() {
         (
             json!({"policy": "search", "key": "ann", "cost": -1}),
             400,
-            "amount",
+            "`cost`: amount is `-1`, expected",
         ),
         (
             json!({"policy": "search", "key": "ann", "cost": 1.5}),

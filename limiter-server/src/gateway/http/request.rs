@@ -76,10 +76,10 @@ pub(super) struct LimitBody {
 
 impl LimitBody {
     /// Returns the cost; 1 by default.
-    pub(super) fn cost(&self) -> Result<Amount, ConfigError> {
+    pub(super) fn cost(&self) -> Result<Amount, Problem> {
         match &self.cost {
             None => Ok(Amount::ONE),
-            Some(number) => Amount::try_from(number.to_string().as_str()),
+            Some(number) => amount("cost", number),
         }
     }
 }
@@ -174,13 +174,20 @@ impl SettleBody {
                 ));
             }
         };
-        let amounts = numbers
-            .iter()
-            .map(|number| Amount::try_from(number.to_string().as_str()));
-        amounts
-            .collect::<Result<_, _>>()
-            .map_err(|error: ConfigError| Problem::bad_request(Cow::Owned(error.to_string())))
+        let field = if self.actual.is_some() {
+            "actual"
+        } else {
+            "actuals"
+        };
+        numbers.iter().map(|number| amount(field, number)).collect()
     }
+}
+
+/// Converts the number of a field.
+fn amount(field: &str, number: &serde_json::Number) -> Result<Amount, Problem> {
+    let text = number.to_string();
+    let invalid = |error: ConfigError| Problem::bad_request(Cow::Owned(format!("`{field}`: {error}")));
+    Amount::try_from(text.as_str()).map_err(invalid)
 }
 
 /// Reads a body.
@@ -197,7 +204,7 @@ pub(super) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
 mod tests {
     use super::*;
 
-    fn cost(number: &str) -> Result<Amount, ConfigError> {
+    fn cost(number: &str) -> Result<Amount, Problem> {
         let body = format!(r#"{{ "policy": "search", "cost": {number} }}"#);
         read::<LimitBody>(body.as_bytes()).unwrap().cost()
     }
@@ -234,11 +241,8 @@ mod tests {
         for start in [0].into_iter().chain(large) {
             for thousandths in start..=start + 1_000 {
                 let number = format!("{}.{:03}", thousandths / 1_000, thousandths % 1_000);
-                assert_eq!(
-                    cost(&number),
-                    Ok(Amount::from_thousandths(thousandths)),
-                    "{number}"
-                );
+                let cost = cost(&number).unwrap();
+                assert_eq!(cost, Amount::from_thousandths(thousandths), "{number}");
             }
         }
         for number in ["0.0001", "1.0005", "4503599627.3704961", "-1", "1e20"] {

@@ -104,7 +104,11 @@ pub(super) async fn settle(call: AdmittedCall) -> Result<Response, Problem> {
     let actuals = body.actuals()?;
     let ClientId { ids, limits, sets } = ClientId::parse(&body.id)?;
     if limits.len() != actuals.len() {
-        let detail = format!("{} amounts for {} limits", actuals.len(), limits.len());
+        let detail = format!(
+            "`actuals` has {} numbers, expected {}, one for each limit of the reservation",
+            actuals.len(),
+            limits.len()
+        );
         return Err(Problem::bad_request(detail.into()));
     }
     // The limits of each set, in the order of its reservation.

@@ -198,7 +198,7 @@ fn find(caller: &Caller, action: Action, limit: &LimitBody) -> Result<RequestedL
     let key = limit.key.to_key();
     let policy = gateway.limiter().policy(&limit.policy, &key).map_err(rejected)?;
     require_kind(&policy, action)?;
-    let cost = limit.cost().map_err(|error| rejected(error.into()))?;
+    let cost = limit.cost()?;
     Ok(RequestedLimit {
         policy,
         key,
