@@ -14,8 +14,6 @@ use super::attacks::unescape;
 /// The text for Rust, with its placeholders.
 #[expect(dead_code, reason = "the compiler reads the text")]
 mod rust {
-    use limiter_core::Limiter;
-
     include!("../../src/admin/pages/snippets/rust.rs");
 }
 

@@ -195,7 +195,9 @@ fn rust(of: SnippetClient<'_>) -> Snippet {
     });
     Snippet {
         title: "Rust",
-        hint: "With limiter-core, the program decides itself and shares its limits by Redis.".to_owned(),
+        hint: "With limiter-core and its feature registry, the program decides itself. It reads the policies from the \
+               Redis of this server, and shares its limits by it: enter its URL."
+            .to_owned(),
         text: text.trim_end().to_owned(),
     }
 }
