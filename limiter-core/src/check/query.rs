@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use crate::algorithm::Mode;
-use crate::check::Check;
+use crate::check::{AcquireConcurrency, Check};
 use crate::decision::{Decision, Rejection};
 use crate::enforcement::EnforcementPlan;
 use crate::limiter::Limiter;
@@ -26,7 +26,14 @@ impl<'a> Check<'a> {
     /// Returns the future of a check that [`try_decide`](Check::try_decide) left undecided.
     pub(super) fn query(self, charge: Option<LimitCharge>) -> Result<PendingDecision<'a>, Rejection> {
         let (limiter, first) = (self.limiter, self.first_ref().map(Policy::name));
-        if !self.is_plain() {
+        let is_plain = self.is_plain();
+        if let Some(limit) = self.permit_peek().filter(|_| !is_plain) {
+            let limit = limiter.with_defaults(limit.clone());
+            return Ok(Box::pin(
+                AcquireConcurrency::new(limiter, limit).peek_with_rules(),
+            ));
+        }
+        if !is_plain {
             let (limiter, limits, mode) = self.into_parts();
             let decided = EnforcementPlan::new(limiter, limits, mode).decide();
             return Ok(if limiter.is_in_process() {

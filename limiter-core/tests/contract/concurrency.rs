@@ -536,11 +536,16 @@ pub(crate) async fn modes_and_key_lists_apply_to_concurrency(subject: Subject) {
         .unwrap();
     assert!(above_max.decision().is_allowed() && above_max.decision().would_deny());
     drop(above_max);
+    let peeked = limits.peek(&shadow, KEY).await.unwrap();
+    assert!(peeked.is_allowed() && peeked.would_deny(), "{peeked:?}");
     assert_eq!(
-        limits.peek(&shadow, KEY).await.unwrap().remaining(),
-        0,
+        peeked.outcome_at(0).map(|limit| limit.remaining().whole()),
+        Some(0),
         "the first is still held"
     );
+    let free = limits.peek(&shadow, "free").await.unwrap();
+    assert!(!free.would_deny() && free.remaining() == 1, "{free:?}");
+    assert_eq!(limits.peek(&off, KEY).await.unwrap().origin(), Origin::Off);
     let invalid = limits
         .acquire_concurrency(&shadow, "never fits")
         .cost(2)
@@ -564,6 +569,17 @@ pub(crate) async fn modes_and_key_lists_apply_to_concurrency(subject: Subject) {
     );
     let bob = limits.acquire_concurrency(&listed, "bob").await;
     assert!(matches!(bob, Err(Rejection::Forbidden { policy, .. }) if policy == "listed"));
+    for (key, is_allowed) in [("ann", true), ("bob", false)] {
+        let peeked = limits.peek(&listed, key).await.unwrap();
+        assert_eq!(
+            (peeked.origin(), peeked.is_allowed()),
+            (Origin::KeyList, is_allowed)
+        );
+    }
+    let eve = limits.acquire_concurrency(&listed, "eve").await.unwrap();
+    let peeked = limits.peek(&listed, "eve").await.unwrap();
+    assert!(!peeked.is_allowed() && peeked.remaining() == 0, "{peeked:?}");
+    drop(eve);
     let penalised = policy("p").penalty("1 in 1s: 1s").build();
     assert!(penalised.is_err(), "concurrency policies have no penalties");
 }

@@ -9,12 +9,13 @@
 
 use std::time::Duration;
 
-use crate::algorithm::{StepOutcome, StepResult};
+use crate::algorithm::{Mode, StepOutcome, StepResult};
 use crate::check::acquire_concurrency::AcquireConcurrency;
 use crate::decision::{Decision, DecisionFlags, LimitOutcome, Origin, Participation, Rejection};
 use crate::enforcement::KeyRule;
 use crate::error::StoreError;
-use crate::permits::permit::{ConcurrencyPermit, PermitBacking};
+use crate::permits::permit::{ConcurrencyPermit, PermitBacking, into_permit};
+use crate::permits::request::ConcurrencyRequest;
 use crate::policy::Enforcement;
 use crate::support::one_or_many::OneOrMany;
 
@@ -30,6 +31,37 @@ impl AcquireConcurrency<'_> {
     }
 
     pub(crate) async fn run_with_rules(self) -> Result<ConcurrencyPermit, Rejection> {
+        self.apply_rules(Self::run).await
+    }
+
+    /// Returns the decision that an acquisition would make now, and acquires nothing.
+    pub(crate) async fn peek_with_rules(self) -> Result<Decision, Rejection> {
+        let peeked = self.apply_rules(Self::peek).await;
+        match peeked {
+            Ok(permit) => Ok(permit.into_parts().0),
+            Err(
+                Rejection::Limited(decision)
+                | Rejection::Forbidden { decision, .. }
+                | Rejection::Unavailable {
+                    decision: Some(decision),
+                    ..
+                },
+            ) => Ok(*decision),
+            Err(rejection) => Err(rejection),
+        }
+    }
+
+    async fn peek(self) -> Result<ConcurrencyPermit, Rejection> {
+        let request = ConcurrencyRequest::new(self.request, Mode::Peek)?;
+        let decision = self.limiter.inner.backend.peek_permits(&request).await?;
+        into_permit(decision, PermitBacking::Nothing)
+    }
+
+    /// Makes an attempt unless a rule decides the call, and allows the call in shadow mode.
+    async fn apply_rules<F>(self, attempt: impl FnOnce(Self) -> F) -> Result<ConcurrencyPermit, Rejection>
+    where
+        F: Future<Output = Result<ConcurrencyPermit, Rejection>>,
+    {
         let (limiter, policy) = (self.limiter, self.request.policy());
         let (enforcement, key_rule) = limiter.enforcement_of(policy, self.request.key());
         let without_query = |origin| Decision::without_query(origin, limiter.now());
@@ -66,12 +98,12 @@ impl AcquireConcurrency<'_> {
             }
             KeyRule::Unlisted => {}
         }
-        let attempt = if is_enforced {
+        let call = if is_enforced {
             self
         } else {
             self.timeout(Duration::ZERO)
         };
-        match attempt.run().await {
+        match attempt(call).await {
             Err(rejection) => {
                 let decision = match &rejection {
                     Rejection::Limited(denied) => Decision {
