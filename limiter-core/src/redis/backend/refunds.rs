@@ -4,11 +4,12 @@
 //! therefore waits for the refunds that were pending at its submission
 //! (`redis/pending_refunds.rs`), and Redis decides it once more, within the deadline of the call.
 //!
-//! Invariant: after a denial by Redis, only another reply of Redis can admit the call. Tests:
-//! `tests/reservations.rs`.
+//! Invariants: after a denial by Redis, only another reply of Redis can admit the call, and a denied
+//! call charges no share. Tests: below, `tests/reservations.rs`.
 
 use std::time::{Duration, Instant};
 
+use crate::algorithm::{Mode, UsageCorrection};
 use crate::decision::Decisions;
 use crate::decision::{Decision, Origin, Rejection};
 use crate::identity::Identity;
@@ -49,7 +50,11 @@ impl RedisBackend {
         let second = self.decide_once(request, remaining(started, deadline)).await;
         // Redis has denied this call: a local decision in place of its second answer could admit
         // it.
-        if is_from_redis(&second) { second } else { first }
+        if is_from_redis(&second) {
+            return second;
+        }
+        self.return_to_share(request, &second);
+        first
     }
 
     /// As [`decide_with_refunds`](Self::decide_with_refunds), for a run of calls of which Redis
@@ -71,9 +76,23 @@ impl RedisBackend {
             .decide_run_once(request, times, remaining(started, deadline))
             .await;
         if second.first().is_some_and(is_from_redis) {
-            second
-        } else {
-            first
+            return second;
+        }
+        second
+            .iter()
+            .for_each(|unused| self.return_to_share(request, unused));
+        first
+    }
+
+    /// Refunds the share and the unreported permits if this replica's share has granted a decision
+    /// that is not used.
+    fn return_to_share(&self, request: &DecisionRequest<'_>, unused: &Result<Decision, Rejection>) {
+        let is_granted = |decision: &Decision| decision.allowed && decision.origin == Origin::LocalFallback;
+        if request.mode == Mode::Charge && unused.as_ref().is_ok_and(is_granted) {
+            let in_force = request.in_force_at(self.clock.now());
+            let refund = UsageCorrection::Refund { whole_at: 0 };
+            // A refund of the share does not fail.
+            let _ = self.change_share(in_force.as_ref().unwrap_or(request), refund);
         }
     }
 }
@@ -97,4 +116,74 @@ fn is_from_redis(answer: &Result<Decision, Rejection>) -> bool {
 
 fn is_denied_by_redis(answer: &Result<Decision, Rejection>) -> bool {
     is_from_redis(answer) && matches!(answer, Ok(decision) if !decision.allowed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use limiter_testing::{Proxy, RedisServer};
+
+    use crate::backend::Backend;
+    use crate::{Limiter, ManualClock, Origin, Policy};
+
+    fn script_calls(server: &RedisServer) -> u64 {
+        let stats = server.command(&["INFO", "commandstats"]).text();
+        let line = stats.lines().find(|line| line.starts_with("cmdstat_evalsha:"));
+        line.and_then(|line| line.split_once("calls=")?.1.split_once(',')?.0.parse().ok())
+            .unwrap_or_default()
+    }
+
+    /// Redis denies a call, whose refund arrives, and does not reply to its second query. The call
+    /// is denied, so neither the share nor a later report to Redis counts it.
+    #[tokio::test]
+    async fn denied_call_charges_no_share() {
+        for times in [1, 2] {
+            let (server, clock) = (RedisServer::start(), ManualClock::new());
+            let proxy = Proxy::start(server.port());
+            let limits = Limiter::redis(proxy.url()).namespace("refunds").clock(&clock);
+            let limits = limits.replicas(1).build().unwrap();
+            limits.ready().await.unwrap();
+            let policy = Policy::token_bucket("p").capacity(10).rate("1/h");
+            let policy = policy
+                .deadline(std::time::Duration::from_secs(20))
+                .build()
+                .unwrap();
+            assert!(limits.check(&policy, "k").cost(10).await.unwrap().is_allowed());
+
+            let Backend::Redis(redis) = &limits.inner.backend else {
+                unreachable!("a limiter with Redis")
+            };
+            let request = crate::LimitRequest::new(&policy, "k").cost(5);
+            let request = crate::request::ValidatedLimit::of(request).unwrap();
+            let mut request = request.alone();
+            request.mode = crate::algorithm::Mode::Charge;
+            let identities = [request.limits[0].identity];
+            let ticket = redis.start_refund(&identities);
+            let calls = script_calls(&server);
+            let deadline = policy.deadline();
+            let decided = async {
+                match times {
+                    1 => smallvec::smallvec![redis.decide(&request, deadline).await],
+                    _ => redis.decide_run(&request, times, deadline).await,
+                }
+            };
+            let continued = async {
+                let started = Instant::now();
+                while script_calls(&server) == calls {
+                    assert!(started.elapsed() < deadline, "the call reaches Redis");
+                    tokio::task::yield_now().await;
+                }
+                limits.refund(&policy, "k").cost(10).await.unwrap();
+                proxy.refuse(true);
+                proxy.drop_connections();
+                redis.finish_refund(&identities, ticket);
+            };
+            let (decided, ()) = tokio::join!(decided, continued);
+            let denied = decided[0].as_ref().unwrap();
+            assert_eq!((denied.is_allowed(), denied.origin()), (false, Origin::Redis));
+            let left = limits.peek(&policy, "k").await.unwrap();
+            assert_eq!((left.origin(), left.remaining()), (Origin::LocalFallback, 10));
+        }
+    }
 }
