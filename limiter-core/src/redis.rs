@@ -12,6 +12,7 @@ mod backend;
 mod client;
 mod cluster;
 mod compare_and_set;
+mod converted_limits;
 mod denial_window;
 mod deny_cache;
 mod dispatch;

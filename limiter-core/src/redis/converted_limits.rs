@@ -1,0 +1,65 @@
+//! Limits that were converted after a proportional policy change, and the changed policies.
+//!
+//! A decision converts its limits first (`redis/backend/inheritance.rs`). Leased tokens of
+//! a key without calls return later; the lender therefore looks the changed policy up and converts
+//! the limit first.
+//!
+//! Invariant: both tables are bounded; a forgotten limit is looked up in Redis again. Tests:
+//! `tests/leases.rs` (`idle_lease_returns_into_converted_level`).
+
+use std::collections::{HashMap, HashSet};
+
+use crate::identity::Identity;
+use crate::policy::Policy;
+use crate::support::sync::Mutex;
+use crate::units::Timestamp;
+
+/// Maximum number of limits known to be converted. Forgotten limits are looked up in Redis again.
+const MAX_CONVERTED: usize = 65_536;
+
+/// The maximum number of changes known to this replica.
+const MAX_CHANGES: usize = 1_024;
+
+/// Limits that are known to be converted, with the time of the change, and the changed policies.
+#[derive(Debug, Default)]
+pub(crate) struct ConvertedLimits {
+    limits: Mutex<HashSet<(Identity, Timestamp)>>,
+    /// By name.
+    changed: Mutex<HashMap<Box<str>, Policy>>,
+}
+
+impl ConvertedLimits {
+    pub(crate) fn contains(&self, limit: (Identity, Timestamp)) -> bool {
+        let converted = self.limits.lock();
+        converted.contains(&limit)
+    }
+
+    pub(crate) fn insert(&self, limit: (Identity, Timestamp)) {
+        let mut converted = self.limits.lock();
+        if converted.len() >= MAX_CONVERTED {
+            converted.clear();
+        }
+        converted.insert(limit);
+    }
+
+    /// Records a changed policy.
+    pub(crate) fn note_change(&self, policy: &Policy) {
+        let mut changed = self.changed.lock();
+        if changed.get(policy.name()) == Some(policy) {
+            return;
+        }
+        if changed.len() >= MAX_CHANGES {
+            changed.clear();
+        }
+        changed.insert(policy.name().into(), policy.clone());
+    }
+
+    /// Returns the policy to which a policy was changed, while limits may have to be converted.
+    pub(crate) fn successor_of(&self, before: &Policy, now: Timestamp) -> Option<Policy> {
+        let changed = self.changed.lock();
+        let policy = changed.get(before.name())?;
+        let scaled = policy.pending(now)?;
+        let is_successor = policy.code() == before.code() && scaled.before.algorithm() == before.algorithm();
+        is_successor.then(|| policy.clone())
+    }
+}
