@@ -255,6 +255,38 @@ async fn report_after_proportional_change_converts_usage() {
     assert_eq!(replica.peek(&large, KEY).await.unwrap().remaining(), 55);
 }
 
+/// A key without a call since the change is reported in the new numbers as well.
+#[tokio::test]
+async fn report_of_idle_key_follows_proportional_change() {
+    for (before, after, cost, expected) in [(10, 100, 4, 60), (100, 10, 50, 5)] {
+        let deployment = Deployment::new(1, (10, 1));
+        let (earlier, replica) = (sized(before), &deployment.replicas[0]);
+        deployment.proxy.refuse(true);
+        deployment.proxy.drop_connections();
+        let decision = replica.check(&earlier, KEY).cost(cost).await.unwrap();
+        assert_eq!(decision.origin(), Origin::LocalFallback);
+        deployment.clock.advance(millis(1));
+        let now = deployment.clock.now();
+        let changed = sized(after).proportional_to(&earlier, now).unwrap();
+        deployment.restore().await;
+        let decision = replica.check(&changed, "another").await.unwrap();
+        assert_eq!(decision.origin(), Origin::Redis);
+        // A peek under a policy without the change converts no usage.
+        let plain = sized(after);
+        let left = async || u32::try_from(replica.peek(&plain, KEY).await.unwrap().remaining()).unwrap();
+        let started = Instant::now();
+        while left().await == after {
+            assert!(started.elapsed() < secs(10), "the permits are reported");
+            deployment.advance(millis(20)).await;
+        }
+        assert_eq!(left().await, expected, "from {before} to {after}");
+        assert_eq!(
+            replica.peek(&changed, KEY).await.unwrap().remaining(),
+            u64::from(expected)
+        );
+    }
+}
+
 /// Until a scheduled change, the share of an outage is a part of the previous quota. The permits
 /// that it admitted are reported in the new numbers after the change.
 #[tokio::test]

@@ -81,7 +81,11 @@ impl RedisBackend {
                 clock.clone(),
                 settings.max_waiting,
             ),
-            reconciler: Reconciler::new(Arc::clone(&fallback), store.permit_reporter()),
+            reconciler: Reconciler::new(
+                Arc::clone(&fallback),
+                Arc::clone(&converted),
+                store.permit_reporter(),
+            ),
             replicas: Replicas::new(settings.replicas, store.heartbeat(), clock.clone()),
             store,
             denials,

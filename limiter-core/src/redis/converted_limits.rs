@@ -1,11 +1,12 @@
 //! Limits that were converted after a proportional policy change, and the changed policies.
 //!
-//! A decision converts its limits first (`redis/backend/inheritance.rs`). Leased tokens of
-//! a key without calls return later; the lender therefore looks the changed policy up and converts
-//! the limit first.
+//! A decision converts its limits first (`redis/backend/inheritance.rs`). Leased tokens and permits
+//! of an outage are reported later, also for keys without calls since the change. The lender and
+//! the reconciler therefore look the changed policy up and convert the limit before the report.
 //!
 //! Invariant: both tables are bounded; a forgotten limit is looked up in Redis again. Tests:
-//! `tests/leases.rs` (`idle_lease_returns_into_converted_level`).
+//! `tests/leases.rs` (`idle_lease_returns_into_converted_level`), `tests/outages.rs`
+//! (`report_of_idle_key_follows_proportional_change`).
 
 use std::collections::{HashMap, HashSet};
 

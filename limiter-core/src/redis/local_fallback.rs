@@ -36,7 +36,7 @@ use smallvec::SmallVec;
 use crate::algorithm::{Mode, StepOutcome, UsageCorrection};
 use crate::error::StoreError;
 use crate::memory::MemoryStore;
-use crate::policy::{Algorithm, CounterWindow, FixedWindow, SlidingWindow};
+use crate::policy::{Algorithm, CounterWindow, FixedWindow, Policy, SlidingWindow};
 use crate::redis::local_fallback::remaining_share::{RemainingShare, refill_in, weighted_usage};
 use crate::redis::local_fallback::unreported::{PermitReport, UnreportedLimit, UnreportedPermits};
 use crate::request::{DecisionRequest, ValidatedLimit, Verdict};
@@ -112,8 +112,14 @@ impl LocalFallback {
         }
     }
 
-    /// Takes the unreported permits of a limit that still count.
-    pub(crate) fn take_unreported(&self, limit: &UnreportedLimit, now: Timestamp) -> Option<PermitReport> {
+    /// Takes the unreported permits of a limit that still count, in the numbers of the policy in
+    /// force.
+    pub(crate) fn take_unreported(
+        &self,
+        limit: &UnreportedLimit,
+        in_force: &Policy,
+        now: Timestamp,
+    ) -> Option<PermitReport> {
         let algorithm = limit.policy.algorithm();
         let live = || {
             // The usage in Redis does not matter here, so the full policy applies and not the
@@ -125,7 +131,11 @@ impl LocalFallback {
                 algorithm.quota().saturating_sub(outcome.remaining)
             })
         };
-        self.unreported.take(limit.identity, live, now)
+        let limit = ValidatedLimit {
+            policy: in_force,
+            ..limit.limit(0)
+        };
+        self.unreported.take(&limit, live, now)
     }
 
     /// Gives an allowed request's permits back to the share of one of `replicas`, after Redis has

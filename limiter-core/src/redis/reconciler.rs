@@ -23,6 +23,7 @@ use crate::key::Namespace;
 use crate::policy::Policy;
 use crate::redis::Route;
 use crate::redis::compare_and_set::StateStore;
+use crate::redis::converted_limits::ConvertedLimits;
 use crate::redis::local_fallback::LocalFallback;
 use crate::redis::local_fallback::unreported::UnreportedLimit;
 use crate::redis::outage_log::is_outage;
@@ -62,6 +63,7 @@ pub(crate) struct Reconciler {
 #[derive(Debug)]
 struct ReconcilerState {
     fallback: Arc<LocalFallback>,
+    converted: Arc<ConvertedLimits>,
     reporter: PermitReporter,
     task: BackgroundTask,
     /// Read during each round of the task. A reported permit is not in the table meanwhile.
@@ -101,10 +103,15 @@ impl PermitReporter {
 }
 
 impl Reconciler {
-    pub(crate) fn new(fallback: Arc<LocalFallback>, reporter: PermitReporter) -> Self {
+    pub(crate) fn new(
+        fallback: Arc<LocalFallback>,
+        converted: Arc<ConvertedLimits>,
+        reporter: PermitReporter,
+    ) -> Self {
         Self {
             shared: Arc::new(ReconcilerState {
                 fallback,
+                converted,
                 reporter,
                 task: BackgroundTask::new(ABANDONED_AFTER),
                 rounds: RwLock::default(),
@@ -194,8 +201,14 @@ impl ReconcilerState {
     /// Reports the permits of a limit: whether Redis answered.
     async fn report(&self, unreported: &UnreportedLimit) -> bool {
         let (clock, identity) = (&self.reporter.clock, unreported.identity);
+        // The key may have no call since a proportional change.
+        let changed = self.converted.successor_of(&unreported.policy, clock.now());
+        let limit = ValidatedLimit {
+            policy: changed.as_ref().unwrap_or(&unreported.policy),
+            ..unreported.limit(0)
+        };
         // A report that is lost in an outage is lost for good, so Redis has to answer first.
-        let policy = match self.reporter.prepare(&unreported.limit(0)).await {
+        let policy = match self.reporter.prepare(&limit).await {
             Ok(policy) => policy,
             Err(error) => {
                 if !is_outage(error.kind()) {
@@ -205,7 +218,7 @@ impl ReconcilerState {
                 return false;
             }
         };
-        let Some(report) = self.fallback.take_unreported(unreported, clock.now()) else {
+        let Some(report) = self.fallback.take_unreported(unreported, policy, clock.now()) else {
             return true;
         };
         if report.amount > 0 {

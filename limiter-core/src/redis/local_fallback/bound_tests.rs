@@ -111,7 +111,9 @@ impl Simulation {
             replica.reports_at = now.as_micros() + REPORT_EVERY;
             let fallback = &replica.fallback;
             for unreported in fallback.unreported().batch(100) {
-                let report = fallback.take_unreported(&unreported, now).unwrap();
+                let report = fallback
+                    .take_unreported(&unreported, &unreported.policy, now)
+                    .unwrap();
                 if report.amount > 0 {
                     let limit = unreported.limit(report.amount);
                     let verdict = self

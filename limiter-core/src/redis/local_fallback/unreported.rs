@@ -155,27 +155,33 @@ impl UnreportedPermits {
         batch
     }
 
-    /// Takes the permits of a limit that still count. `live` is the number of a window's
-    /// permits that have not left it.
+    /// Takes the permits of a limit that still count, in the numbers of the policy in force. `live`
+    /// is the number of a window's permits that have not left it.
     pub(crate) fn take(
         &self,
-        identity: Identity,
+        limit: &ValidatedLimit<'_>,
         live: impl FnOnce() -> u64,
         now: Timestamp,
     ) -> Option<PermitReport> {
-        let mut shard = self.shard(identity);
-        let entry = find(&mut shard, identity)?;
+        let mut shard = self.shard(limit.identity);
+        let entry = find(&mut shard, limit.identity)?;
         let is_reconciling = entry.is_reconciling(now);
-        let mut permits = entry.permits.take()?;
+        let permits = entry.permits.as_mut()?;
+        permits.decrease(now);
+        if permits.rate.is_none() {
+            permits.amount = permits.amount.min(live());
+        }
+        if limit.policy.is_scaled() && entry.limit.policy.algorithm() != limit.policy.algorithm() {
+            entry.continue_under(limit.policy);
+        }
+        let permits = entry.permits.take()?;
         if is_reconciling {
             entry.reconciling_until = now.after(RECONCILE_FOR);
         }
-        permits.decrease(now);
-        let amount = match permits.rate {
-            Some(_) => permits.amount,
-            None => permits.amount.min(live()),
-        };
-        Some(PermitReport { amount, permits })
+        Some(PermitReport {
+            amount: permits.amount,
+            permits,
+        })
     }
 
     /// Ends the report: other replicas have time for theirs from now on.

@@ -16,7 +16,7 @@ fn limit<'a>(policy: &'a Policy, key: &'a str) -> ValidatedLimit<'a> {
 }
 
 fn taken(permits: &UnreportedPermits, limit: &ValidatedLimit<'_>, now: Timestamp) -> Option<u64> {
-    let report = permits.take(limit.identity, || u64::MAX, now);
+    let report = permits.take(limit, || u64::MAX, now);
     report.map(|report| report.amount)
 }
 
@@ -33,7 +33,7 @@ fn unreported_permits_decrease_at_share_rate_after_refill() {
     let window = Policy::sliding_window("w").limit(9).window("1s").build().unwrap();
     let limit = ValidatedLimit::of(LimitRequest::new(&window, "k")).unwrap();
     permits.record(&limit, 7, &window.algorithm().share(1), at(0));
-    let report = permits.take(limit.identity, || 3, at(900_000)).unwrap();
+    let report = permits.take(&limit, || 3, at(900_000)).unwrap();
     assert_eq!(report.amount, 3, "the other permits have expired");
 }
 
@@ -61,7 +61,7 @@ fn unsent_report_is_restored_with_later_permits() {
     let (policy, permits) = (policy(), UnreportedPermits::new(10));
     let (limit, share) = (limit(&policy, "k"), policy.algorithm().share(2));
     permits.record(&limit, 3_000, &share, at(0));
-    let report = permits.take(limit.identity, || 0, at(10)).unwrap();
+    let report = permits.take(&limit, || 0, at(10)).unwrap();
     permits.record(&limit, 2_000, &share, at(20));
     permits.restore(limit.identity, report);
     assert_eq!(permits.oldest(), Some(at(0)));
