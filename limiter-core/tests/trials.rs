@@ -81,6 +81,28 @@ async fn trials_join_batches() {
     }
 }
 
+/// The trials of a call with several limits do not wait for each other.
+#[tokio::test]
+async fn trials_of_one_call_are_sent_together() {
+    let server = RedisServer::start();
+    let limits = Limiter::redis(server.url()).namespace(namespace());
+    let limits = limits.replicas(1).build().unwrap();
+    limits.ready().await.unwrap();
+    let policies = ["a", "b", "c", "d"].map(|name| {
+        let policy = Policy::token_bucket(name).capacity(9).rate("1/h");
+        with_trial(&policy.deadline(PATIENT).build().unwrap())
+    });
+    let check = async || {
+        let all = limits.check_all(policies.each_ref().map(|policy| (policy, "k")));
+        all.await.unwrap().require().unwrap();
+    };
+    check().await;
+    let (before, _) = scripts(&server);
+    check().await;
+    let sent = scripts(&server).0 - before;
+    assert!(sent <= 3, "{sent} scripts for a decision and four trials");
+}
+
 #[test]
 fn trial_is_counted_by_its_outcome() {
     let recorder = Ledger::default();

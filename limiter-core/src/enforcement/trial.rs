@@ -4,6 +4,8 @@
 //! trip, and join the same batches. Their results are only counted. Tests:
 //! `tests/contract/trials.rs`, `tests/trials.rs`.
 
+use std::future::poll_fn;
+use std::task::Poll;
 use std::time::Duration;
 
 use crate::algorithm::Mode;
@@ -35,23 +37,35 @@ impl Limiter {
         })
     }
 
-    /// Decides and counts trials. An unknown result is not counted.
+    /// Decides and counts trials, all of them concurrently.
     pub(super) async fn decide_trials(&self, trials: Vec<TrialRequest<'_>>) {
-        for TrialRequest { limit, deadline } in trials {
-            let policy = limit.policy();
-            let answer = match DecisionRequest::new([limit], Mode::Charge, self.inner.any_groups) {
-                Ok(request) => match self.inner.backend.try_decide(&request) {
-                    Some(answer) => answer,
-                    None => self.inner.backend.decide(&request, deadline).await,
-                },
-                Err(rejection) => Err(rejection),
-            };
-            let event = match answer {
-                Ok(decision) if decision.is_allowed() => LimitEvent::Allowed,
-                Ok(_) | Err(Rejection::NeverFits { .. }) => LimitEvent::Denied,
-                Err(_) => continue,
-            };
-            observe::trial(self.inner.backend.usage(), policy, event);
-        }
+        let trials = trials.into_iter().map(|trial| Box::pin(self.decide_trial(trial)));
+        let mut pending: Vec<_> = trials.collect();
+        poll_fn(|context| {
+            pending.retain_mut(|trial| trial.as_mut().poll(context).is_pending());
+            match pending.is_empty() {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            }
+        })
+        .await;
+    }
+
+    /// Decides and counts a trial. An unknown result is not counted.
+    async fn decide_trial(&self, TrialRequest { limit, deadline }: TrialRequest<'_>) {
+        let policy = limit.policy();
+        let answer = match DecisionRequest::new([limit], Mode::Charge, self.inner.any_groups) {
+            Ok(request) => match self.inner.backend.try_decide(&request) {
+                Some(answer) => answer,
+                None => self.inner.backend.decide(&request, deadline).await,
+            },
+            Err(rejection) => Err(rejection),
+        };
+        let event = match answer {
+            Ok(decision) if decision.is_allowed() => LimitEvent::Allowed,
+            Ok(_) | Err(Rejection::NeverFits { .. }) => LimitEvent::Denied,
+            Err(_) => return,
+        };
+        observe::trial(self.inner.backend.usage(), policy, event);
     }
 }
