@@ -103,7 +103,7 @@ impl RedisBackend {
         observe::store_failed(error.kind());
         self.outage
             .log_fallback(&error, self.replicas.count(), self.clock.now());
-        let share = terms.max.div_ceil(u64::from(self.replicas.count().max(1)));
+        let share = self.permit_share(terms);
         let local = self.permit_leases.acquire_local(limit, terms, share);
         let local = local.inspect_err(|error| {
             observe::store_failed(error.kind());
@@ -114,11 +114,24 @@ impl RedisBackend {
             LocalAcquireOutcome::Admitted(held, number) => (Some(held), number),
             LocalAcquireOutcome::Denied(number) => (None, number),
         };
-        let lease = u64::from(terms.lease_ms) * 1_000;
+        let fits = held.is_some();
+        let decision = self.share_decision(acquire, (fits, share.saturating_sub(number)), error);
+        Ok((decision, held))
+    }
+
+    /// Returns a decision by this replica's share, of which these permits remain, because Redis
+    /// failed with `error`.
+    fn share_decision(
+        &self,
+        acquire: &ConcurrencyRequest<'_>,
+        (fits, remaining): (bool, u64),
+        error: StoreError,
+    ) -> Decision {
+        let lease = u64::from(acquire.terms().lease_ms) * 1_000;
         let outcome = StepOutcome {
-            fits: held.is_some(),
-            remaining: share.saturating_sub(number),
-            retry_after: if held.is_some() {
+            fits,
+            remaining,
+            retry_after: if fits {
                 0
             } else {
                 micros_ceil(FALLBACK_RETRY_AFTER)
@@ -127,10 +140,16 @@ impl RedisBackend {
             expires_after: lease,
             ..StepOutcome::default()
         };
+        let request = acquire.decision_request();
         let mut decision = request.concurrency_decision(outcome, self.clock.now(), Origin::LocalFallback);
         tracing::debug!(error = %error.with_causes(), allowed = decision.is_allowed(), "decided by the local fallback");
         decision.store_error = Some(Box::new(error));
-        Ok((decision, held))
+        decision
+    }
+
+    /// Returns the permits that this replica admits alone.
+    fn permit_share(&self, terms: PermitTerms) -> u64 {
+        terms.max.div_ceil(u64::from(self.replicas.count().max(1)))
     }
 
     /// Returns the decision of an acquisition without acquiring permits.
@@ -145,6 +164,13 @@ impl RedisBackend {
                 let fits = terms.cost == 0 || occupancy.held.saturating_add(terms.cost) <= terms.max;
                 let occupancy = if fits { Ok(occupancy) } else { Err(occupancy) };
                 Ok(decision_from_occupancy(request, terms, occupancy))
+            }
+            Err(error) if Self::falls_back(request, &error) => {
+                observe::store_failed(error.kind());
+                let held = self.permit_table().count_held(limit.identity);
+                let remaining = self.permit_share(terms).saturating_sub(held);
+                let fits = terms.cost <= remaining;
+                Ok(self.share_decision(acquire, (fits, remaining), error))
             }
             Err(error) => without_store(request, error, self.clock.now()),
         }

@@ -88,7 +88,14 @@ async fn replica_admits_its_share_in_outage() {
     let denied = limits.acquire_concurrency(&local, KEY).await.unwrap_err();
     assert_eq!(denied.decision().unwrap().origin(), Origin::LocalFallback);
     assert_eq!(first_lease_ends_after(&denied), millis(500));
+    let peek = async |cost: u32| limits.peek(&local, KEY).cost(cost).await.unwrap();
+    let peeked = peek(1).await;
+    assert_eq!((peeked.origin(), peeked.remaining()), (Origin::LocalFallback, 0));
+    assert!(!peeked.is_allowed());
+    let free = limits.acquire_concurrency(&local, KEY).cost(0).await.unwrap();
+    assert!(free.decision().is_allowed(), "a cost of 0 is always allowed");
     drop(third);
+    assert!(peek(1).await.is_allowed() && !peek(2).await.is_allowed());
     let third = limits
         .acquire_concurrency(&local, KEY)
         .timeout(secs(5))
