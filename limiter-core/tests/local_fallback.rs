@@ -332,6 +332,32 @@ async fn lost_replica_registry_does_not_enlarge_share() {
     assert_eq!(registrations(&server, &namespace).len(), 2);
 }
 
+/// The registrations expire during the outage, so each replica registers in an empty register.
+#[tokio::test]
+async fn outage_longer_than_registrations_does_not_enlarge_share() {
+    let (server, clock, namespace) = (RedisServer::start(), ManualClock::new(), namespace());
+    let both = two(&server, &namespace, &clock).await;
+    server.kill();
+    let (policy, began) = (bucket(100, "1/h"), clock.now());
+    while clock.now().since(began) < secs(40) {
+        for limits in &both {
+            let _local = limits.check(&policy, "k").await.unwrap();
+        }
+        clock.advance(secs(1));
+        tokio::time::sleep(support::millis(5)).await;
+    }
+    server.restart();
+    let restarted = Instant::now();
+    while registrations(&server, &namespace).len() < 2 {
+        assert!(restarted.elapsed() < secs(10), "both replicas register again");
+        clock.advance(secs(1));
+        tokio::time::sleep(support::millis(5)).await;
+        assert_eq!(both.each_ref().map(Limiter::replicas), [2, 2]);
+    }
+    beats(&server, &namespace, &clock, 2).await;
+    assert_eq!(both.each_ref().map(Limiter::replicas), [2, 2]);
+}
+
 #[tokio::test]
 async fn replicas_are_counted_in_a_cluster_too() {
     let (clock, namespace) = (ManualClock::new(), namespace());

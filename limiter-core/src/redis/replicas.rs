@@ -4,8 +4,8 @@
 //! beat and reads the count; it starts with the first decision, and a decision in another runtime
 //! continues it if its runtime ends.
 //!
-//! Invariants: the count is at least 1, and it decreases only if no beat has confirmed it for the
-//! duration of a registration. Tests: `tests/local_fallback.rs`.
+//! Invariants: the count is at least 1, and it decreases only if beats have succeeded for the
+//! duration of a registration and none of them has confirmed it. Tests: `tests/local_fallback.rs`.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -27,7 +27,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
 /// Duration of a registration, which covers several missed beats. A smaller count is accepted only
-/// after this time, since a server reports too few after a loss of data or a change of its clock.
+/// after this time without failed beats, since a server reports too few after a loss of data, a
+/// change of its clock, or an outage in which the registrations expired.
 const LIFE: Duration = Duration::from_secs(30);
 /// Time after which a counting task without progress counts as abandoned with its runtime.
 const ABANDONED_AFTER: Duration = Duration::from_secs(15);
@@ -55,7 +56,7 @@ struct SharedReplicas {
 #[derive(Debug, Default)]
 struct ReplicaCount {
     count: u32,
-    /// The time at which at least this number was last reported.
+    /// The time at which at least this number was last reported, or a beat failed.
     confirmed: Timestamp,
     last_reported: u32,
     failing: bool,
@@ -148,6 +149,7 @@ impl SharedReplicas {
                 Ok(changed)
             }
             Err(error) => {
+                counted.confirmed = now;
                 // Other log messages report an outage.
                 let is_rejected = matches!(error.kind(), StoreErrorKind::Refused | StoreErrorKind::Protocol);
                 let is_permanent = is_rejected && !is_temporary(&error);
