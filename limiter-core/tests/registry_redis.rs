@@ -25,9 +25,9 @@ use limiter_core::registry::{
     Block, BlockTarget, KeyOverride, PolicyRegistry, RedisRegistry, RedisSubscription, RegistryError,
     Suspension, SuspensionMode,
 };
-use limiter_core::{Inheritance, Limiter, ManualClock, Origin, RedisBuilder, StoreErrorKind};
+use limiter_core::{Inheritance, Limiter, ManualClock, Origin, Policy, RedisBuilder, StoreErrorKind};
 use limiter_testing::log::{Everything, Warnings};
-use limiter_testing::{RedisCluster, RedisSentinel, RedisServer, acl};
+use limiter_testing::{Proxy, RedisCluster, RedisSentinel, RedisServer, acl};
 use support::{PATIENT, bucket, millis, namespace, patient, secs};
 use tokio::time::timeout;
 

@@ -1,15 +1,18 @@
 //! Storage of the policy registry of a namespace. The layout is described in `lua/registry.lua`.
 //!
-//! A script publishes. A read uses GETRANGE and GET, because Redis permits a script on a key only
-//! to users that may write the key: a program that only follows the registry needs no such
-//! permission.
+//! A script publishes. A read uses GETRANGE, because Redis permits a script on a key only to users
+//! that may write the key: a program that only follows the registry needs no such permission. A
+//! long text is read in parts, so that it delays no other reply on the connection, and each part
+//! has a timeout of its own.
 //!
-//! Invariant: a text replaces only the revision that its publisher states. Tests: below,
+//! Invariants: a text replaces only the revision that its publisher states, and the parts of a text
+//! belong to one revision. Tests: below,
 //! `tests/registry_redis.rs` (`concurrent_edits_all_apply`), `tests/registry_redis/permissions.rs`,
 //! `tests/frozen/redis.rs` (`registry_layout_is_frozen`).
 
 mod subscribers;
 
+use std::ops::Range;
 use std::time::Duration;
 
 use bb8_redis::redis;
@@ -29,8 +32,12 @@ use crate::support::real_time::within;
 /// The maximum revision. Lua's numbers are exact up to it.
 const MAX_REVISION: u64 = 9_007_199_254_740_991;
 const MAX_DIGITS: usize = 16;
-/// The last byte of the longest first line, `revision = N` with its line end.
-const FIRST_LINE_END: &str = "28";
+/// The length of the longest first line, `revision = N` with its line end.
+const FIRST_LINE_BYTES: usize = 29;
+/// The length of one part of a text.
+const PART_BYTES: usize = 64 << 10;
+/// Maximum number of attempts to read a text that is replaced between two of its parts.
+const MAX_READS: usize = 8;
 
 /// The registry of a namespace. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -64,7 +71,7 @@ pub(crate) enum PublishOutcome {
 }
 
 impl RegistryStore {
-    /// Timeout of periodic reads, and of reads that a decision waits for.
+    /// Timeout of each part of periodic reads, and of reads that a decision waits for.
     pub(crate) const BRIEFLY: Duration = Duration::from_millis(500);
     /// Timeout of explicit operations. Includes reading a cluster's slots on a busy machine.
     pub(crate) const TIMEOUT: Duration = Duration::from_secs(5);
@@ -90,25 +97,53 @@ impl RegistryStore {
         &self.key
     }
 
-    /// Reads the registry. Returns the text only if it is later than `known`.
+    /// Reads the registry. Returns the text only if it is later than `known`. The timeout applies
+    /// to each part of the text.
     pub(crate) async fn read(&self, known: u64, timeout: Duration) -> Result<StoredRegistry, StoreError> {
-        let line = self
-            .run(&["GETRANGE", &self.key, "0", FIRST_LINE_END], timeout)
-            .await?;
-        let found = first_line(&text_of(line).ok_or_else(malformed)?);
-        match found {
-            StoredRegistry::Revision(revision, _) if revision > known => {}
-            found => return Ok(found),
+        for _ in 0..MAX_READS {
+            let line = self.part(0..FIRST_LINE_BYTES, timeout).await?;
+            match first_line(&text_of(line)) {
+                StoredRegistry::Revision(revision, _) if revision > known => {}
+                found => return Ok(found),
+            }
+            if let Some(text) = self.read_parts(timeout).await? {
+                let text = text_of(text);
+                // Another client can have published after the first line was read.
+                return Ok(match first_line(&text) {
+                    StoredRegistry::Revision(revision, _) => StoredRegistry::Revision(revision, Some(text)),
+                    other => other,
+                });
+            }
         }
-        let text = match self.run(&["GET", &self.key], timeout).await? {
-            Value::Nil => return Ok(StoredRegistry::Nothing),
-            text => text_of(text).ok_or_else(malformed)?,
-        };
-        // Another client can have published after the first line was read.
-        Ok(match first_line(&text) {
-            StoredRegistry::Revision(revision, _) => StoredRegistry::Revision(revision, Some(text)),
-            other => other,
-        })
+        let detail = "the registry was replaced each time while it was read";
+        Err(StoreError::new(StoreErrorKind::Refused, detail))
+    }
+
+    /// Reads the whole text; `None` if it was replaced between two parts.
+    async fn read_parts(&self, timeout: Duration) -> Result<Option<Vec<u8>>, StoreError> {
+        let mut text = Vec::new();
+        loop {
+            let from = text.len();
+            text.extend(self.part(from..from + PART_BYTES, timeout).await?);
+            if text.len() < from + PART_BYTES {
+                break;
+            }
+        }
+        if text.len() < PART_BYTES {
+            return Ok(Some(text));
+        }
+        let line = self.part(0..FIRST_LINE_BYTES, timeout).await?;
+        let is_unchanged = text.get(..FIRST_LINE_BYTES) == Some(&*line);
+        Ok(is_unchanged.then_some(text))
+    }
+
+    async fn part(&self, bytes: Range<usize>, timeout: Duration) -> Result<Vec<u8>, StoreError> {
+        let (first, last) = (bytes.start.to_string(), (bytes.end - 1).to_string());
+        let part = self.run(&["GETRANGE", &self.key, &first, &last], timeout).await?;
+        match part {
+            Value::BulkString(part) => Ok(part),
+            _ => Err(malformed()),
+        }
     }
 
     /// Replaces the text of revision `replaced`, 0 for none, by a text with a revision above
@@ -254,13 +289,10 @@ pub(crate) fn is_rejection(error: &StoreError) -> bool {
 }
 
 /// Decodes a text lossily; its reader reports invalid characters.
-fn text_of(value: Value) -> Option<String> {
-    match value {
-        Value::BulkString(bytes) => Some(match String::from_utf8(bytes) {
-            Ok(text) => text,
-            Err(bytes) => String::from_utf8_lossy(bytes.as_bytes()).into_owned(),
-        }),
-        _ => None,
+fn text_of(bytes: Vec<u8>) -> String {
+    match String::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(bytes) => String::from_utf8_lossy(bytes.as_bytes()).into_owned(),
     }
 }
 

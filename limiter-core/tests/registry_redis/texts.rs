@@ -39,7 +39,7 @@ async fn unreadable_text_is_not_published() {
 }
 
 /// Returns a counter of the server's INFO.
-fn stat(server: &RedisServer, section: &str, name: &str) -> u64 {
+pub(crate) fn stat(server: &RedisServer, section: &str, name: &str) -> u64 {
     let info = server.command(&["INFO", section]).text();
     let line = info.lines().find_map(|line| line.strip_prefix(name));
     let digits = line.unwrap_or("0").split([',', '\r']).next().unwrap();
@@ -259,4 +259,63 @@ async fn text_without_revision_does_not_hide_missing_policies() {
         &replica.limits,
         "p"
     ));
+}
+
+/// The whole text takes more than a second, and the replies of decisions follow it on the same
+/// connection.
+#[tokio::test]
+async fn long_text_is_read_over_slow_network() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let proxy = Proxy::start(server.port());
+    let replica = Replica::new(Limiter::redis(proxy.url()), &namespace);
+    let direct = Limiter::redis(server.url())
+        .namespace(&namespace)
+        .build()
+        .unwrap();
+    let direct = direct.redis_registry().unwrap();
+    let revision = direct.publish(&sized(2), 0).await.unwrap();
+    replica.has(2, SOON).await;
+
+    proxy.set_reply_rate(1 << 20);
+    let text = format!("{}# {}\n", sized(3), "x".repeat(1_500_000));
+    direct.publish(&text, revision).await.unwrap();
+    let policy = Policy::token_bucket("decided meanwhile")
+        .capacity(100_000)
+        .rate(1);
+    let policy = policy.deadline(millis(400)).build().unwrap();
+    let decisions = async {
+        loop {
+            let decision = replica.limits.check(&policy, "k").await.unwrap();
+            assert_eq!(decision.origin(), Origin::Redis, "{:?}", decision.store_error());
+            tokio::time::sleep(millis(10)).await;
+        }
+    };
+    tokio::select! {
+        () = replica.has(3, secs(10)) => {}
+        () = decisions => {}
+    }
+}
+
+/// The parts of two texts must not be joined.
+#[tokio::test]
+async fn long_text_that_is_replaced_while_it_is_read_is_read_again() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let proxy = Proxy::start(server.port());
+    let replica = Replica::new(Limiter::redis(proxy.url()), &namespace);
+    let direct = Limiter::redis(server.url())
+        .namespace(&namespace)
+        .build()
+        .unwrap();
+    let direct = direct.redis_registry().unwrap();
+    // The last policy of a text has its capacity.
+    let text = |capacity: u64| format!("# {}\n{}", "x".repeat(600_000), sized(capacity));
+    let mut revision = direct.publish(&text(2), 0).await.unwrap();
+    proxy.set_reply_rate(2 << 20);
+    for capacity in 3..8 {
+        // Some of the parts of the previous text have been read.
+        tokio::time::sleep(millis(100)).await;
+        revision = direct.publish(&text(capacity), revision).await.unwrap();
+    }
+    replica.has(7, secs(10)).await;
+    assert_eq!(replica.limits.registry().published(), Some(revision));
 }

@@ -44,6 +44,8 @@ pub struct Proxy {
 struct Network {
     target: AtomicU16,
     delay_us: AtomicU64,
+    /// Bytes of replies per second; zero for no bound.
+    reply_rate: AtomicU64,
     black_hole: AtomicBool,
     refusing: AtomicBool,
     replies_to_cut: AtomicUsize,
@@ -120,6 +122,12 @@ impl Proxy {
     pub fn set_delay(&self, delay: Duration) {
         let delay_us = u64::try_from(delay.as_micros()).unwrap_or(u64::MAX);
         self.network.delay_us.store(delay_us, Ordering::SeqCst);
+    }
+
+    /// Bounds the replies of each connection to this number of bytes per second; zero removes the
+    /// bound. Default: zero.
+    pub fn set_reply_rate(&self, bytes_per_second: u64) {
+        self.network.reply_rate.store(bytes_per_second, Ordering::SeqCst);
     }
 
     /// Stops the delivery in both directions, including closed connections of the server, or ends
@@ -205,6 +213,14 @@ impl Network {
 
     fn delay(&self) -> Duration {
         Duration::from_micros(self.delay_us.load(Ordering::SeqCst))
+    }
+
+    /// Returns the time that the delivery of a part of a reply takes.
+    fn transfer_time(&self, bytes: usize) -> Duration {
+        match self.reply_rate.load(Ordering::SeqCst) {
+            0 => Duration::ZERO,
+            rate => Duration::from_micros(bytes as u64 * 1_000_000 / rate),
+        }
     }
 
     fn is_black_hole(&self) -> bool {

@@ -44,7 +44,7 @@ impl RedisDocument {
     ///
     /// # Errors
     ///
-    /// [`RegistryError::Store`] when Redis does not answer within half a second;
+    /// [`RegistryError::Store`] when Redis does not answer a request within half a second;
     /// [`RegistryError::Parse`] for a text without a revision.
     ///
     /// # Cancel safety

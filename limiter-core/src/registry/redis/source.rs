@@ -23,8 +23,9 @@ pub struct RedisSubscription {
 }
 
 impl RedisSubscription {
-    /// Waits until the first read has completed, at most half a second. From then on the limiter's
-    /// registry contains the policies of Redis.
+    /// Waits until the first read has completed, at most half a second for each of its requests:
+    /// two, and one for each further 64 KiB of the text. From then on the limiter's registry
+    /// contains the policies of Redis.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {

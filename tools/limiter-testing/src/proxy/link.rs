@@ -120,6 +120,9 @@ impl Link {
                 Direction::Request => None,
                 Direction::Reply => network.cut(),
             };
+            if direction == Direction::Reply {
+                thread::sleep(network.transfer_time(bytes.len()));
+            }
             let allowed = bytes.get(..cut.unwrap_or(bytes.len())).unwrap_or(&bytes);
             if to.write_all(allowed).is_err() || cut.is_some() {
                 return self.close();
