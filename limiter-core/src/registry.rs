@@ -303,6 +303,8 @@ impl PolicyRegistry {
         snapshot: SourceSnapshot,
     ) {
         if !sources.replace(source, snapshot) {
+            // The revision in Redis may have changed.
+            self.0.revision.send_modify(|_| ());
             return;
         }
         self.renew_rules(&sources);

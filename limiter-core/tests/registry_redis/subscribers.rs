@@ -98,3 +98,23 @@ async fn query_of_silent_server_ends() {
     let error = listed.unwrap().unwrap_err();
     assert!(matches!(error, RegistryError::Store(_)), "{error:?}");
 }
+
+/// The policies of both revisions are equal, for example after a loss of data.
+#[tokio::test]
+async fn revision_without_changes_is_listed_soon() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let [one, other] = [(); 2].map(|()| Replica::new(Limiter::redis(server.url()), &namespace));
+    let first = one.store.publish(&sized(2), 0).await.unwrap();
+    other.has(2, SOON).await;
+    let second = one.store.publish(&sized(2), first).await.unwrap();
+    let listed = async {
+        let mut listed = Vec::new();
+        while listed.iter().filter(|revision| **revision == second).count() < 2 {
+            let subscribers = one.store.subscribers().await.unwrap();
+            listed = subscribers.iter().map(|of| of.revision).collect();
+        }
+    };
+    timeout(secs(10), listed)
+        .await
+        .expect("before the next regular registration");
+}
