@@ -26,6 +26,12 @@ impl WeakRegistry {
         Self(Arc::downgrade(&registry.0))
     }
 
+    /// Returns a number that no other registry of this process has while this one exists.
+    #[cfg(feature = "redis")]
+    pub(super) fn address(&self) -> usize {
+        self.0.as_ptr().addr()
+    }
+
     pub(super) fn upgrade(&self) -> Option<PolicyRegistry> {
         self.0.upgrade().map(PolicyRegistry)
     }

@@ -99,6 +99,23 @@ async fn query_of_silent_server_ends() {
     assert!(matches!(error, RegistryError::Store(_)), "{error:?}");
 }
 
+/// A process may follow a registry for several components.
+#[tokio::test]
+async fn process_with_two_subscriptions_is_listed_once() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let replica = Replica::new(Limiter::redis(server.url()), &namespace);
+    let _second = replica.limits.redis_registry().unwrap().follow();
+    // Each registration writes the register once.
+    let registered = async {
+        while texts::stat(&server, "commandstats", "cmdstat_set:calls=") < 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENT, registered).await.unwrap();
+    let listed = replica.store.subscribers().await.unwrap();
+    assert_eq!(listed.len(), 1, "{listed:?}");
+}
+
 /// The policies of both revisions are equal, for example after a loss of data.
 #[tokio::test]
 async fn revision_without_changes_is_listed_soon() {

@@ -1,13 +1,14 @@
 //! The processes that follow a registry in Redis.
 //!
 //! Each subscription registers its process in Redis, for a bounded time and again before this time
-//! ends. A process that ends without notice disappears from the list when its registration ends.
+//! ends. All subscriptions of one registry and app are one entry. A process that ends without
+//! notice disappears from the list when its registration ends.
 //!
-//! Tests: `tests/registry_redis/subscribers.rs` (`expired_subscriber_is_not_listed`).
+//! Tests: `tests/registry_redis/subscribers.rs`.
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use crate::redis::registry_store::{RegistryStore, SubscriberRecord, SubscriberStore};
 use crate::registry::text::OVERLAYS_FORMAT;
@@ -90,8 +91,10 @@ pub(super) async fn register_until_dropped(
     registry: WeakRegistry,
     app: Option<Arc<str>>,
 ) {
-    let id = RandomState::new().hash_one((std::process::id(), SystemTime::now()));
+    // Random in each process.
+    static IDS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     let app = app.as_deref().unwrap_or_default();
+    let id = IDS.hash_one((std::process::id(), registry.address(), app));
     let description = [env!("CARGO_PKG_VERSION"), &host(), app].join(&SEPARATOR.to_string());
     let mut record = SubscriberRecord {
         id: id.to_le_bytes(),
