@@ -264,6 +264,32 @@ async fn breaker_gauge_follows_state() {
     assert_eq!(result(&gauge), 0.0);
 }
 
+/// No call closes the breaker of an idle process.
+#[tokio::test]
+async fn outage_of_idle_process_ends_in_gauge() {
+    recorded();
+    let server = RedisServer::start();
+    let limits = limiter(server.url());
+    let gauge = format!("limiter_breaker_state{{node=127.0.0.1:{}}}", server.port());
+    answers_again(&limits, secs(1)).await;
+    server.kill();
+    let policy = support::policy(OnStoreFailure::Error);
+    while result(&gauge) == 0.0 {
+        assert!(limits.check(&policy, KEY).await.is_err());
+    }
+    server.restart();
+    let closed = async {
+        while result(&gauge) != 0.0 {
+            tokio::time::sleep(millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENT, closed).await.unwrap();
+    assert!(
+        limits.check(&policy, KEY).await.is_ok(),
+        "Redis decides the next call"
+    );
+}
+
 #[tokio::test]
 async fn removed_breaker_is_reported_closed() {
     recorded();

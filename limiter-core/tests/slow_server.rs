@@ -126,9 +126,9 @@ async fn no_call_waits_for_a_probe() {
     }
 }
 
-/// An idle client must not keep a server busy.
+/// Without calls, the first probe follows after seconds.
 #[tokio::test]
-async fn slow_server_is_not_probed_without_calls() {
+async fn idle_client_does_not_keep_slow_server_busy() {
     let (server, proxy, limits) = proxied().await;
     let policy = policy("short", DEADLINE);
     proxy.set_delay(millis(30));

@@ -67,7 +67,7 @@ struct NodeInner {
     failures: Arc<DialFailures>,
     breaker: Arc<Breaker>,
     across_slots: AcrossSlots,
-    /// The task of the last probe, which ends with the node.
+    /// The task that probes the server while the breaker is open; it ends with the node.
     probe_task: Mutex<Option<Driver>>,
     open_log: LogThrottle,
     close_log: LogThrottle,
@@ -191,8 +191,8 @@ impl Node {
     pub(crate) fn admit(&self, wait: &CallDeadline) -> Result<(), Failure> {
         let admitted = self.0.breaker.admit(wait.deadline(), Instant::now);
         admitted.map_err(|probe| {
-            if let Some(probe) = probe {
-                self.start_probe(probe);
+            if probe.is_some() {
+                self.keep_probing(probe);
             }
             circuit_open()
         })
@@ -209,6 +209,7 @@ impl Node {
     fn record_failure(&self, reason: &StoreError) {
         if self.0.breaker.unreachable(Instant::now()) {
             self.log_opening(Some(reason));
+            self.keep_probing(None);
         }
     }
 
@@ -219,6 +220,7 @@ impl Node {
             return;
         }
         self.log_opening(None);
+        self.keep_probing(None);
         if let Ok(local) = self.local() {
             let rejects = |other: &CallDeadline| other.deadline() <= wait.deadline();
             local.batch_queue.fail_waiting(rejects, &circuit_open());

@@ -6,17 +6,18 @@
 //! delayed calls does not grow with the size of the batches. While it is open, these calls fail
 //! immediately; calls with longer deadlines pass, so a slow server serves callers that wait for it.
 //! Failed connections open the breaker for all calls. After a pause, the next rejected call starts
-//! a probe, which a task sends and no call waits for; a failure doubles the pause up to 200 ms. A
-//! reply within the exceeded deadline closes the breaker; a later one does not. Pauses vary by a
-//! quarter, so that replicas do not probe in step. A new connection ends the pause.
+//! a probe, which a task sends and no call waits for; a failure doubles the pause up to 200 ms.
+//! Without calls, the task sends probes at long intervals. A reply within the exceeded deadline
+//! closes the breaker; a later one does not. Pauses vary by a quarter, so that replicas do not
+//! probe in step. A new connection ends the pause.
 //!
 //! A runtime that is driven only while a call waits does not run the task of a probe. A probe
 //! without a result counts as abandoned 200 ms after its deadline; then one call passes in its
 //! place.
 //!
-//! Invariants: at most one probe is in flight, an idle client does not probe, and a server that is
-//! reachable again is used within 300 ms plus the time to connect. Tests: `tests.rs`,
-//! `tests/slow_server.rs`, and `model.rs` (model check).
+//! Invariants: at most one probe is in flight, and a server that is reachable again is used by
+//! calls within 300 ms plus the time to connect, and shown as closed within seconds without calls.
+//! Tests: `tests.rs`, `tests/slow_server.rs`, and `model.rs` (model check).
 
 use std::fmt;
 use std::sync::Arc;
@@ -124,6 +125,16 @@ impl Breaker {
             0 => false,
             rejected => micros(deadline) <= rejected,
         }
+    }
+
+    /// Returns whether calls with any deadline pass.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.rejected_us.load(Ordering::Relaxed) == 0
+    }
+
+    /// Returns the probe that is due, on behalf of a client without calls.
+    pub(crate) fn due_probe(self: &Arc<Self>, now: Instant) -> Option<Probe> {
+        self.reject(now).err().flatten()
     }
 
     #[cold]

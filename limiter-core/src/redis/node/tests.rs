@@ -71,6 +71,8 @@ async fn probe_ends_with_node() {
     while node.admit(&overdue).is_ok() {
         node.on_timeout(&overdue);
     }
+    // The task that waits for calls.
+    drop(node.0.probe_task.lock().take());
     while node.0.probe_task.lock().is_none() {
         assert!(node.admit(&overdue).is_err());
         tokio::task::yield_now().await;
