@@ -5,6 +5,15 @@ use std::time::Duration;
 
 /// Extends a pause by up to a quarter.
 pub(crate) fn with_jitter(pause: Duration) -> Duration {
-    let random = RandomState::new().hash_one(()) % 256;
-    pause + pause * u32::try_from(random).unwrap_or(0) / 1024
+    pause + pause * random_byte() / 1024
+}
+
+/// Returns a random part of a time.
+#[cfg(all(feature = "registry", feature = "redis"))]
+pub(crate) fn random_part(time: Duration) -> Duration {
+    time * random_byte() / 256
+}
+
+fn random_byte() -> u32 {
+    u32::try_from(RandomState::new().hash_one(()) % 256).unwrap_or(0)
 }

@@ -3,7 +3,7 @@
 //!
 //! Each process registers its revision, the format that it reads and a description for a limited
 //! time, so that a process that ends without notice disappears from the list. The script computes
-//! the difference of the clocks. Tests: `tests/registry_redis/subscribers.rs`.
+//! the difference of the clocks. Tests: below, `tests/registry_redis/subscribers.rs`.
 
 use std::time::Duration;
 
@@ -120,4 +120,92 @@ fn malformed() -> StoreError {
         StoreErrorKind::Protocol,
         "malformed reply of the script of subscribers",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use limiter_testing::RedisServer;
+
+    use super::*;
+    use crate::key::Namespace;
+    use crate::redis::RedisStore;
+    use crate::redis::settings::{Certificates, Deployment, NodeSettings, Topology};
+
+    const LIFE: Duration = Duration::from_secs(60);
+    const TIMEOUT: Duration = Duration::from_secs(30);
+
+    fn store(server: &RedisServer) -> SubscriberStore {
+        let deployment = Deployment {
+            topology: Topology::Standalone(server.url().into()),
+            certificates: Certificates::default(),
+            node: NodeSettings {
+                connections: 1,
+                max_in_flight: 16,
+            },
+        };
+        let namespace = Namespace::new("", "subscribers");
+        RedisStore::new(deployment, namespace, Clock::System)
+            .unwrap()
+            .subscriber_store()
+    }
+
+    /// The bytes of an id are also a part of other entries.
+    fn record(number: u64, revision: u64) -> SubscriberRecord {
+        SubscriberRecord {
+            id: number.to_le_bytes(),
+            revision,
+            format: 3,
+            description: format!("0.1.0\nhost-{number:04}\ncheckout"),
+            skew: 0,
+        }
+    }
+
+    /// The time of all scripts so far in microseconds, as the server measures it.
+    fn script_micros(server: &RedisServer) -> u64 {
+        let info = server.command(&["INFO", "commandstats"]).text();
+        let line = info
+            .lines()
+            .find_map(|line| line.strip_prefix("cmdstat_evalsha:"));
+        let micros = line.and_then(|line| line.split("usec=").nth(1));
+        let micros = micros.and_then(|rest| rest.split(',').next());
+        micros.and_then(|micros| micros.parse().ok()).unwrap_or(0)
+    }
+
+    async fn micros_of(server: &RedisServer, store: &SubscriberStore, count: u64, revision: u64) -> u64 {
+        let before = script_micros(server);
+        for number in 0..200 {
+            let record = record(number % count, revision);
+            store.register(&record, LIFE, TIMEOUT).await.unwrap();
+        }
+        script_micros(server) - before
+    }
+
+    /// All processes of a fleet register after a publication.
+    #[tokio::test]
+    async fn registrations_of_large_fleet_replace_their_entries() {
+        const COUNT: u64 = 1_000;
+        let server = RedisServer::start();
+        let store = store(&server);
+        store.register(&record(0, 1), LIFE, TIMEOUT).await.unwrap();
+        let few = micros_of(&server, &store, 1, 1).await;
+        for number in 0..COUNT {
+            store
+                .register(&record(number, number), LIFE, TIMEOUT)
+                .await
+                .unwrap();
+        }
+        let many = micros_of(&server, &store, 200, 7).await;
+        assert!(many < few * 30, "{many} and {few} µs");
+
+        let mut listed = store.list(TIMEOUT).await.unwrap();
+        listed.sort_by_key(|of| u64::from_le_bytes(of.id));
+        let listed = listed
+            .iter()
+            .map(|of| (u64::from_le_bytes(of.id), of.revision, of.description.clone()));
+        let expected = (0..COUNT).map(|number| {
+            let record = record(number, if number < 200 { 7 } else { number });
+            (number, record.revision, record.description)
+        });
+        assert!(listed.eq(expected));
+    }
 }

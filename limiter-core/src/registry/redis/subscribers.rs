@@ -14,13 +14,16 @@ use crate::redis::registry_store::{RegistryStore, SubscriberRecord, SubscriberSt
 use crate::registry::text::OVERLAYS_FORMAT;
 use crate::registry::watcher::WeakRegistry;
 use crate::registry::{PolicyRegistry, RedisRegistry, RegistryError};
-use crate::support::jitter::with_jitter;
+use crate::support::jitter::{random_part, with_jitter};
 use crate::support::real_time::sleep;
 
 /// The duration of a registration.
 const LIFE: Duration = Duration::from_secs(60);
 /// Interval of registrations; each one is longer by up to a quarter.
 const INTERVAL: Duration = Duration::from_secs(20);
+/// The time in which all processes register after a publication. A registration takes longer the
+/// more processes there are, so those of a large fleet would delay decisions if sent at once.
+const SPREAD: Duration = Duration::from_secs(2);
 /// Separates the parts of a description.
 const SEPARATOR: char = '\n';
 
@@ -113,7 +116,7 @@ pub(super) async fn register_until_dropped(
             tracing::debug!(%error, "cannot register this process as a subscriber of the registry");
         }
         tokio::select! {
-            () = other_revision(&registry, published) => {}
+            () = other_revision(&registry, published) => sleep(random_part(SPREAD)).await,
             () = sleep(with_jitter(INTERVAL)) => {}
         }
     }
