@@ -276,3 +276,80 @@ async fn limiter_builds_without_server_and_reports_bad_settings() {
         assert!(!result.contains("secret"), "{result}");
     }
 }
+
+/// All tasks of a limiter end with it, also if Redis does not answer.
+#[cfg(feature = "registry")]
+#[tokio::test]
+async fn dropped_limiter_leaves_no_tasks() {
+    use limiter_core::Policy;
+    use limiter_core::usage::UsageReporting;
+    use limiter_testing::{RedisCluster, RedisSentinel};
+
+    let (server, sentinel) = (RedisServer::start(), RedisSentinel::start());
+    let cluster = RedisCluster::builder().start();
+    let policies = [
+        Policy::token_bucket("leased")
+            .capacity(100)
+            .rate(1)
+            .lease("10s")
+            .build(),
+        Policy::token_bucket("penalized")
+            .capacity(1)
+            .rate("1/h")
+            .penalty("3 in 1m: 1m")
+            .build(),
+        Policy::sliding_window("window").limit(100).window("1m").build(),
+    ];
+    let policies = policies.map(Result::unwrap);
+    let workers = Policy::concurrency("workers").max(3).build().unwrap();
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    for is_out in [false, true] {
+        for topology in 0..3 {
+            let before = tasks();
+            let builder = match topology {
+                0 => Limiter::redis(server.url()),
+                1 => Limiter::redis_cluster(cluster.urls()),
+                _ => Limiter::redis_sentinel(sentinel.urls(), sentinel.primary_url()),
+            };
+            let builder = builder
+                .namespace(namespace())
+                .usage(UsageReporting::CountsAndDeniedKeys);
+            let limits = builder.build().unwrap();
+            let subscription = limits.redis_registry().unwrap().follow();
+            subscription.synced().await.unwrap();
+            let servers: Vec<&RedisServer> = match topology {
+                0 => vec![&server],
+                1 => cluster.servers().collect(),
+                _ => sentinel.servers().iter().collect(),
+            };
+            let calls = async || {
+                for policy in &policies {
+                    for _ in 0..5 {
+                        let _decision = limits.check(policy, "k").await;
+                    }
+                }
+            };
+            calls().await;
+            let permit = limits.acquire_concurrency(&workers, "k").await.unwrap();
+            permit.release().await.unwrap();
+            if is_out {
+                servers.iter().for_each(|server| server.pause());
+                calls().await;
+                calls().await;
+            }
+            drop((limits, subscription));
+            let ended = async {
+                while tasks() > before {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            let ended = tokio::time::timeout(Duration::from_secs(15), ended).await;
+            servers.iter().for_each(|server| server.resume());
+            assert!(
+                ended.is_ok(),
+                "{} tasks of topology {topology}, {is_out}",
+                tasks() - before
+            );
+        }
+    }
+}
