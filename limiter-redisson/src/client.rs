@@ -31,7 +31,8 @@ impl Client {
     }
 
     /// Creates a client with this id. Clients with one id, in any process, share the usage of rates
-    /// [per client](crate::RateType::PerClient), so it survives a restart.
+    /// [per client](crate::RateType::PerClient), so it survives a restart. An empty id has no such
+    /// rates: their calls fail with [`Rejection::Config`](limiter_core::Rejection::Config).
     #[must_use]
     pub fn with_id(limits: &Limiter, id: impl Into<String>) -> Self {
         Self(Arc::new(ClientState::new(limits, id.into())))

@@ -282,23 +282,35 @@ impl RateLimiter {
             return Err(invalid("permits", &permits, "at least 1").into());
         }
         let entry = self.client.registry.find(&self.name).await?;
-        let key = entry.as_deref().map_or(Key::global(), |entry| self.key(entry));
+        let key = match &entry {
+            Some(entry) => self.key(entry)?,
+            None => Key::global(),
+        };
         // `Limiter::policy` counts unknown names, and applies overrides of single keys.
         let policy = self.client.limits.policy(&self.name, &key)?;
         Ok((policy, key))
     }
 
     /// Returns the key whose permits this client takes.
-    fn key(&self, entry: &PolicyEntry) -> Key<'_> {
+    fn key(&self, entry: &PolicyEntry) -> Result<Key<'_>, ConfigError> {
         match entry.rate_type() {
-            RateType::PerClient => Key::from(&*self.client.id),
-            _ => Key::global(),
+            // Its key would be that of the total usage.
+            RateType::PerClient if self.client.id.is_empty() => {
+                let expected = "at least one byte, for a rate per client";
+                Err(invalid("client id", &self.client.id, expected))
+            }
+            RateType::PerClient => Ok(Key::from(&*self.client.id)),
+            _ => Ok(Key::global()),
         }
     }
 
     /// Resets the usage under an entry.
     async fn forget(&self, entry: &PolicyEntry) -> Result<(), Rejection> {
-        self.client.limits.reset(entry.policy(), self.key(entry)).await
+        match self.key(entry) {
+            Ok(key) => self.client.limits.reset(entry.policy(), key).await,
+            // A client without a key has no usage.
+            Err(_) => Ok(()),
+        }
     }
 
     async fn change<T>(

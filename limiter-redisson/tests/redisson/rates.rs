@@ -300,3 +300,22 @@ pub(crate) async fn clients_are_counted_together_or_separately(world: World) {
         "the total usage is counted separately"
     );
 }
+
+/// Its key would be that of the total usage.
+pub(crate) async fn empty_client_id_has_no_rate_per_client(world: World) {
+    let limits = (world.make)();
+    let limiter = crate::configured(&limits, RateType::Overall, 2, "1h").await;
+    let nameless = Client::with_id(&limits, "").rate_limiter("p");
+    assert!(nameless.try_acquire(1).await.unwrap(), "the total needs no id");
+    limiter.update_rate(RateType::PerClient, 2, "1h").await.unwrap();
+    for refused in [
+        nameless.try_acquire(1).await.map(drop),
+        nameless.acquire(1).await,
+        nameless.release(1).await,
+        nameless.available_permits().await.map(drop),
+    ] {
+        let result = refused.unwrap_err().diagnostic().to_string();
+        assert!(result.contains("client id is ``, expected"), "{result}");
+    }
+    assert!(nameless.delete().await.unwrap());
+}
