@@ -8,8 +8,10 @@
 //! writes; and a name that is configured for other apps alone is not changed. Tests:
 //! `tests/redisson.rs`, which also lists the defects of Redisson that they exclude.
 
-use std::pin::Pin;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use limiter_core::future::Acquire;
@@ -151,7 +153,8 @@ impl RateLimiter {
     }
 
     /// Waits for this number of permits, for a minute ([`Acquire::DEFAULT_TIMEOUT`]) or for
-    /// [`AcquirePermits::timeout`].
+    /// [`AcquirePermits::timeout`]. A change of the configuration applies to waiting calls, which
+    /// may change their order then.
     ///
     /// # Errors
     ///
@@ -313,6 +316,17 @@ impl RateLimiter {
         }
     }
 
+    /// Waits until the configuration differs from `entry`, the one at this revision of the registry.
+    async fn changed(&self, entry: Option<&PolicyEntry>, mut revision: u64) {
+        let registry = self.client.limits.registry();
+        loop {
+            revision = registry.changed(revision).await;
+            if registry.get(&self.name).as_deref() != entry {
+                return;
+            }
+        }
+    }
+
     async fn change<T>(
         &self,
         change: impl FnMut(EntryState<'_>) -> Result<(T, EntryEdit), ConfigError>,
@@ -368,17 +382,32 @@ impl<'a> IntoFuture for AcquirePermits<'a> {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let registry = &self.limiter.client.registry;
+            let ClientState { limits, registry, .. } = &*self.limiter.client;
             let began = registry.now();
-            let (policy, key) = self.limiter.policy(self.permits).await?;
-            let left = self.timeout.saturating_sub(registry.now().since(began));
-            let limits = &self.limiter.client.limits;
-            limits
-                .acquire(&policy, &key)
-                .cost(self.permits)
-                .timeout(left)
-                .await?;
-            Ok(())
+            loop {
+                // An unknown name is read before the revision, which the read changes.
+                registry.find(&self.limiter.name).await?;
+                let revision = limits.registry().revision();
+                let entry = limits.registry().get(&self.limiter.name);
+                let (policy, key) = self.limiter.policy(self.permits).await?;
+                let left = self.timeout.saturating_sub(registry.now().since(began));
+                let acquire = limits.acquire(&policy, &key).cost(self.permits);
+                let mut acquire = acquire.timeout(left).into_future();
+                let mut changed = pin!(self.limiter.changed(entry.as_deref(), revision));
+                let acquired = poll_fn(|context| match changed.as_mut().poll(context) {
+                    // A call that leaves the queue is not charged.
+                    Poll::Ready(()) => Poll::Ready(None),
+                    Poll::Pending => acquire.as_mut().poll(context).map(Some),
+                });
+                match acquired.await {
+                    Some(Err(Rejection::TimedOut { decision, .. })) => {
+                        let limit = self.timeout;
+                        return Err(Rejection::TimedOut { decision, limit });
+                    }
+                    Some(acquired) => return acquired.map(drop),
+                    None => {}
+                }
+            }
         })
     }
 }

@@ -194,6 +194,7 @@ on_every_store! {
     rates::expiry_is_part_of_configuration
     rates::expiry_survives_rate_change
     rates::clients_are_counted_together_or_separately
+    rates::waiting_call_follows_changed_rate
     rates::empty_client_id_has_no_rate_per_client
     permits::release_creates_no_permits
     permits::wait_is_exact_for_all_permits

@@ -301,6 +301,27 @@ pub(crate) async fn clients_are_counted_together_or_separately(world: World) {
     );
 }
 
+/// A waiting call under the rate from before a reset would take permits beside the new rate.
+pub(crate) async fn waiting_call_follows_changed_rate(world: World) {
+    let limiter = world.configured(RateType::Overall, 1, "1h").await;
+    assert!(limiter.try_acquire(1).await.unwrap());
+    let waiting = || timeout(support::PATIENT, limiter.acquire(1).into_future());
+    let (waited, set) = tokio::join!(waiting(), limiter.set_rate(RateType::Overall, 1, "1h"));
+    assert!(set.is_ok() && matches!(waited, Ok(Ok(()))), "{waited:?}");
+    assert!(
+        !limiter.try_acquire(1).await.unwrap(),
+        "the waiting call has the permit"
+    );
+    let (waited, set) = tokio::join!(waiting(), limiter.update_rate(RateType::Overall, 2, "1h"));
+    assert!(set.is_ok() && matches!(waited, Ok(Ok(()))), "{waited:?}");
+    assert!(!limiter.try_acquire(1).await.unwrap());
+    let (waited, deleted) = tokio::join!(waiting(), limiter.delete());
+    assert!(
+        deleted.unwrap() && matches!(waited, Ok(Err(Rejection::NotConfigured { .. }))),
+        "{waited:?}"
+    );
+}
+
 /// Its key would be that of the total usage.
 pub(crate) async fn empty_client_id_has_no_rate_per_client(world: World) {
     let limits = (world.make)();
