@@ -144,7 +144,8 @@ impl Scope<'_> {
 
     /// Returns whether a path has the same meaning inside an item of the function's body. The
     /// generic parameters of the surrounding `impl` are unknown, so in a method only a path through
-    /// a module qualifies.
+    /// a module qualifies. An associated function without `self` cannot be distinguished from a free
+    /// one, so a first name in the form of a parameter (`T`, `N2`) never qualifies.
     fn is_item(&self, path: &Path) -> bool {
         let is_generic =
             |segment: &PathSegment| !segment.arguments.is_empty() || self.func.is_generic(&segment.ident);
@@ -156,7 +157,8 @@ impl Scope<'_> {
                         || first == "Duration"
                         || first == "Rate"
                 });
-        !path.segments.iter().any(is_generic) && (!self.is_method || in_module)
+        let looks_generic = path.leading_colon.is_none() && path.segments.first().is_some_and(looks_generic);
+        !looks_generic && !path.segments.iter().any(is_generic) && (!self.is_method || in_module)
     }
 
     fn key(&self, expr: Expr, diagnostics: &mut Diagnostics) -> Option<Key> {
@@ -258,6 +260,13 @@ impl Limit {
             });
         templates.flat_map(Template::roots).map(ToTokens::to_token_stream)
     }
+}
+
+/// Returns whether a name has the form of a generic parameter: a capital, and digits.
+fn looks_generic(segment: &PathSegment) -> bool {
+    let name = segment.ident.to_string();
+    let digits = name.strip_prefix(|first: char| first.is_ascii_uppercase());
+    digits.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// Returns the name of a registry's policy. Arguments that the policy defines are rejected.

@@ -494,6 +494,11 @@ impl<T: Tier, const SIZE: u64> Sized<T, SIZE> {
     async fn module(&self) -> Result<&T, Rejection> {
         Ok(&self.0)
     }
+
+    #[token_limiter(name = "sized.associated", capacity = T::LIMIT, rate = "1/h", need = T::LIMIT)]
+    async fn associated() -> Result<(), Rejection> {
+        Ok(())
+    }
 }
 
 #[tokio::test]
@@ -503,6 +508,7 @@ async fn methods_of_generic_impl_are_limited() {
         assert!(sized.size().await.is_ok() && sized.size().await.is_err());
         assert!(sized.tier().await.is_ok() && sized.tier().await.is_ok() && sized.tier().await.is_err());
         assert!(sized.module().await.is_ok() && sized.module().await.is_err());
+        assert!(Sized::<u8, 1>::associated().await.is_ok() && Sized::<u8, 1>::associated().await.is_err());
     })
     .await;
 }
