@@ -54,6 +54,8 @@ pub(super) struct LogSource {
     is_format_known: bool,
     fields: CallFields,
     call: Call,
+    /// The call after the current one with its recorded time, if it was read ahead.
+    ahead: Option<(Call, u64)>,
     pub(super) times: TimeParser,
     pub(super) timeline: Timeline,
 }
@@ -81,6 +83,7 @@ impl LogSource {
                 values: FieldValues::new(count),
                 key_fields: count - usize::from(fields.has_cost),
             },
+            ahead: None,
             times: TimeParser::default(),
             timeline: Timeline::default(),
         })
@@ -94,15 +97,51 @@ impl LogSource {
         self.lines.number
     }
 
-    /// Reads up to the next line that is a call; false at the end.
+    /// Reads up to the next line that is a call; false at the end. A time far ahead of the lines
+    /// before and after it is a problem, because it would move the time of all later lines.
     pub(super) fn advance(&mut self, problems: &mut Problems) -> Result<bool, String> {
+        let mut recorded = match self.ahead.take() {
+            Some((call, recorded)) => {
+                self.call = call;
+                recorded
+            }
+            None => match self.read(problems)? {
+                Some(recorded) => recorded,
+                None => return Ok(false),
+            },
+        };
+        while self.timeline.is_far_ahead(recorded) {
+            let (call, line) = (self.call.clone(), self.lines.number);
+            let Some(next) = self.read(problems)? else {
+                self.call = call;
+                break;
+            };
+            if !Timeline::is_refuted(recorded, next) {
+                self.ahead = Some((std::mem::replace(&mut self.call, call), next));
+                break;
+            }
+            let time = call.values.time.get().unwrap_or_default();
+            let expected = "a time that is not far ahead of the next line";
+            problems.add(
+                &self.name,
+                line,
+                &LineProblem::new(ProblemKind::Time, time, expected),
+            );
+            recorded = next;
+        }
+        self.call.at = self.timeline.place(recorded);
+        Ok(true)
+    }
+
+    /// Reads up to the next line that is a call, and returns its recorded time.
+    fn read(&mut self, problems: &mut Problems) -> Result<Option<u64>, String> {
         loop {
             let read = self.lines.advance().map_err(|error| {
                 let (name, line) = (&self.name, self.lines.number + 1);
                 format!("cannot read {name} at line {line}: {error}")
             })?;
             let parsed = match read {
-                LineRead::End => return Ok(false),
+                LineRead::End => return Ok(None),
                 LineRead::TooLong => Err(LineProblem::new(
                     ProblemKind::Text,
                     &String::from_utf8_lossy(self.lines.bytes()),
@@ -111,14 +150,14 @@ impl LogSource {
                 LineRead::Line => self.parse()?,
             };
             match parsed {
-                Ok(()) => return Ok(true),
+                Ok(recorded) => return Ok(Some(recorded)),
                 Err(problem) => problems.add(&self.name, self.lines.number, &problem),
             }
         }
     }
 
     /// Parses the line. The outer error ends the replay.
-    fn parse(&mut self) -> Result<Result<(), LineProblem>, String> {
+    fn parse(&mut self) -> Result<Result<u64, LineProblem>, String> {
         let Ok(line) = std::str::from_utf8(self.lines.bytes()) else {
             let text = String::from_utf8_lossy(self.lines.bytes());
             return Ok(Err(LineProblem::new(ProblemKind::Text, &text, "UTF-8")));
@@ -148,8 +187,7 @@ impl LogSource {
                 };
                 return Err(LineProblem::new(ProblemKind::Time, line, expected));
             };
-            call.at = self.timeline.place(self.times.parse(time)?);
-            Ok(())
+            self.times.parse(time)
         }))
     }
 }

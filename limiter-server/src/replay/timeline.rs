@@ -49,6 +49,17 @@ pub(super) struct Timeline {
 }
 
 impl Timeline {
+    /// Returns whether a line is so far ahead that the time of the next line has to confirm it.
+    pub(super) fn is_far_ahead(&self, recorded: u64) -> bool {
+        recorded.saturating_add(self.shift) > self.last.saturating_add(FAR)
+    }
+
+    /// Returns whether the next line shows that the time of a line far ahead is wrong: otherwise
+    /// the lines after it would be decided at this time.
+    pub(super) fn is_refuted(recorded: u64, next: u64) -> bool {
+        next.saturating_add(FAR) < recorded
+    }
+
     /// Returns the time at which a line is decided.
     pub(super) fn place(&mut self, recorded: u64) -> u64 {
         let shifted = recorded.saturating_add(self.shift);
@@ -109,6 +120,16 @@ mod tests {
         let report = timeline.report();
         assert_eq!((report.clock_steps, report.late_lines), (1, 100));
         assert_eq!(report.shifted_by, Duration::from_secs(3_501));
+    }
+
+    #[test]
+    fn next_line_refutes_a_time_far_ahead() {
+        let mut timeline = Timeline::default();
+        timeline.place(1_000 * SECOND);
+        assert!(!timeline.is_far_ahead(1_060 * SECOND));
+        assert!(timeline.is_far_ahead(1_061 * SECOND));
+        assert!(Timeline::is_refuted(5_000 * SECOND, 1_001 * SECOND));
+        assert!(!Timeline::is_refuted(5_000 * SECOND, 4_940 * SECOND));
     }
 
     #[test]

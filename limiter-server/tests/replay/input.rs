@@ -142,3 +142,41 @@ fn truncated_compressed_file_is_an_error() {
     assert_eq!(code, Some(1));
     assert!(errors.contains("access.log at line"), "{errors}");
 }
+
+/// One line with a wrong time neither moves the time of the later lines nor is a call.
+#[test]
+fn time_far_ahead_of_the_next_line_is_a_problem() {
+    let files = Files::new();
+    let line = |second: u32, year: u32| {
+        let (minute, second) = (second / 60, second % 60);
+        format!(
+            "10.0.0.1 - - [01/Jan/{year}:12:{minute:02}:{second:02} +0000] \"GET / HTTP/1.1\" 200 100 \"-\" \"-\"\n"
+        )
+    };
+    let expected: Vec<String> = (0..300).map(|second| line(second, 2026)).collect();
+    files.write("access.log", &expected.concat());
+    let expected_report = files.json(&[]);
+    for place in [0, 100] {
+        let mut lines = expected.clone();
+        lines.insert(place, line(7, 2099));
+        files.write("access.log", &lines.concat());
+        let report = files.json(&[]);
+        assert_eq!(report["results"], expected_report["results"], "{place}");
+        assert_eq!(report["clock"], expected_report["clock"], "{place}");
+        let broken = &report["broken"][0];
+        assert_eq!((&broken["kind"], &broken["lines"]), (&json!("time"), &json!(1)));
+        let example = broken["examples"][0].as_str().unwrap();
+        let number = place + 1;
+        assert!(
+            example.contains(&format!(
+                ":{number}: `01/Jan/2099:12:00:07 +0000`, expected a time that is not"
+            )),
+            "{example}"
+        );
+    }
+    // A pause of the traffic is no problem, also before the last line.
+    let pause = [line(0, 2026), line(0, 2027), line(1, 2027), line(0, 2028)];
+    files.write("access.log", &pause.concat());
+    let report = files.json(&[]);
+    assert_eq!((&report["calls"], &report["broken"]), (&json!(4), &json!([])));
+}
