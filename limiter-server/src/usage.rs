@@ -125,8 +125,13 @@ pub async fn fold(counts: UsageCounts, store: Store, namespace: String) {
 /// Adds the waiting minutes to the database, the oldest first, until it rejects one.
 async fn send(backlog: &mut UsageBacklog, store: &Store, namespace: &str) -> Result<(), StoreError> {
     while let Some((minute, counts)) = backlog.oldest() {
-        store.add_usage(namespace, backlog.kind, minute, &counts).await?;
-        backlog.remove_oldest();
+        let added = store.add_usage(namespace, backlog.kind, minute, &counts).await;
+        // A commit without an answer has probably added the counts: a database that waits for its
+        // disk or for a standby answers late, and each repetition would add them again.
+        if added.as_ref().err().is_none_or(StoreError::is_unconfirmed) {
+            backlog.remove_oldest();
+        }
+        added?;
     }
     Ok(())
 }

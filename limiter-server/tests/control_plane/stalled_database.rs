@@ -3,8 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use limiter_server::store::{DocumentKind, Store};
+use limiter_server::store::{DocumentKind, Store, UsageKind, UsageSpan};
+use limiter_server::usage::{self, UsageCounts, UsageRecorder};
 use limiter_testing::RedisServer;
+use metrics::{Key, Label, Level, Metadata, NoopRecorder, Recorder as _};
 use serde_json::json;
 use sqlx::{Connection as _, Executor as _, PgConnection};
 
@@ -117,4 +119,62 @@ async fn commit_without_an_answer(url: &str) {
         assert!(started.elapsed() < WITHIN * 2, "the commit was not made");
         tokio::task::yield_now().await;
     }
+}
+
+/// The database makes the additions after the node has stopped to wait for them.
+#[test]
+fn usage_of_a_commit_without_an_answer_is_not_added_again() {
+    let database = Database::postgres();
+    block_on(usage_of_a_late_commit(&database.create("late_usage")));
+}
+
+async fn usage_of_a_late_commit(url: &str) {
+    let store = Store::open(url).await.unwrap();
+    let mut other = PgConnection::connect(url).await.unwrap();
+    for statement in [
+        "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS \
+         'BEGIN PERFORM pg_advisory_xact_lock_shared(7); RETURN NULL; END'",
+        "CREATE CONSTRAINT TRIGGER late AFTER INSERT ON usage_count DEFERRABLE INITIALLY DEFERRED \
+         FOR EACH ROW EXECUTE FUNCTION wait()",
+        "SELECT pg_advisory_lock(7)",
+    ] {
+        other.execute(statement).await.unwrap();
+    }
+    let counts = UsageCounts::default();
+    let recorder = UsageRecorder::new(NoopRecorder, counts.clone());
+    let count = |policy: &'static str| {
+        let labels = [("policy", policy), ("outcome", "allowed"), ("origin", "redis")];
+        let labels = labels.map(|(name, value)| Label::new(name, value));
+        let key = Key::from_parts("limiter_decisions_total", labels.to_vec());
+        let metadata = Metadata::new("test", Level::INFO, None);
+        recorder.register_counter(&key, &metadata).increment(5);
+    };
+    count("search");
+    let fold = tokio::spawn(usage::fold(counts, store.clone(), "prod".to_owned()));
+    let started = Instant::now();
+    let waits = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' \
+                 AND (query = 'COMMIT' OR query LIKE 'INSERT INTO usage_count%')";
+    let mut observer = PgConnection::connect(url).await.unwrap();
+    let mut wait_for = async |transactions: usize| {
+        while observer.fetch_all(waits).await.unwrap().len() < transactions {
+            assert!(started.elapsed() < WITHIN * 2, "{transactions} do not wait");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    wait_for(1).await;
+    count("mail");
+    // The node closes the connection of the first commit after its timeout, and goes on.
+    wait_for(2).await;
+    let sum = async |policy: &str| {
+        let range = (0, i64::MAX);
+        let found = store.usage_sum(("prod", policy), UsageKind::Policy, UsageSpan::Minute, range);
+        found.await.unwrap().allowed
+    };
+    other.execute("SELECT pg_advisory_unlock(7)").await.unwrap();
+    while sum("mail").await == 0 {
+        assert!(started.elapsed() < WITHIN * 2, "the counts were not added");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!((sum("search").await, sum("mail").await), (5, 5));
+    fold.abort();
 }
