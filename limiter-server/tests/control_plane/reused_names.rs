@@ -1,8 +1,10 @@
 //! A name of a deleted policy belongs to the app that uses it next.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::admin::{AdminClient, policy, with_sqlite};
+use crate::support::http;
+use crate::support::server::wait_until;
 
 const SEARCH: &str = "/namespaces/default/policies/search";
 
@@ -26,4 +28,38 @@ fn conflict_with_a_deleted_policy_of_another_app_shows_no_version() {
     assert_eq!(refused.json()["current"]["revision"], 2, "{}", refused.body);
     let created = owner.put_policy("search", 0, &policy("search", 5, "mobile"));
     assert_eq!(created.status, 200, "{}", created.body);
+}
+
+#[test]
+fn denied_keys_of_a_deleted_policy_are_hidden_from_the_next_app() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    let saved = root.put_policy("search", 0, &policy("search", 1, "shop"));
+    assert_eq!(saved.status, 200, "{}", saved.body);
+    let check = |key: &str| {
+        let body = json!({ "policy": "search", "key": key }).to_string();
+        http::post(server.http(), "/v1/check", &[], &body).unwrap().status
+    };
+    wait_until(|| check("customer of shop") == 429, || server.log());
+    let paths = ["denials?policy=search", "keys/activity?policy=search"];
+    let found = |client: &AdminClient, key: &str| {
+        paths.map(|path| {
+            let answer = client.get(&format!("/namespaces/default/{path}"));
+            assert_eq!(answer.status, 200, "{}", answer.body);
+            let lists = [answer.json()["denials"].clone(), answer.json()["keys"].clone()];
+            lists.iter().any(|list| list.to_string().contains(key))
+        })
+    };
+    wait_until(|| found(&root, "customer of shop") == [true; 2], || server.log());
+    let deleted = root.send("DELETE", SEARCH, &[("if-match", "1")], &Value::Null);
+    assert_eq!(deleted.status, 200, "{}", deleted.body);
+    let viewer = root.add_user("vera", &[("mobile", "viewer")]);
+    let saved = root.put_policy("search", 0, &policy("search", 1, "mobile"));
+    assert_eq!(saved.status, 200, "{}", saved.body);
+    wait_until(|| check("customer of mobile") == 429, || server.log());
+    wait_until(
+        || found(&viewer, "customer of mobile") == [true; 2],
+        || server.log(),
+    );
+    assert_eq!(found(&viewer, "customer of shop"), [false; 2]);
 }

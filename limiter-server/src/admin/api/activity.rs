@@ -2,7 +2,7 @@
 //! denied keys of library processes, as they report them to Redis. Tests: `tests/denials.rs`,
 //! `tests/library_usage.rs`.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::extract::{Path, Query, State};
@@ -55,13 +55,15 @@ pub(super) async fn list(
         tracing::debug!(%error, "cannot read the denied keys of library processes");
         Vec::new()
     });
-    found.retain(|of| readable.contains(&of.policy));
     let gateway = admin.gateway(&namespace);
     let (mut utilisation, mut since) = (Value::Null, None);
     if let Some(gateway) = gateway {
         let activity = gateway.gateway.activity();
         since = Some(activity.since()).filter(|since| *since > from);
-        let asked = query.policy.as_deref().filter(|name| readable.contains(*name));
+        let asked = query
+            .policy
+            .as_deref()
+            .filter(|name| readable.contains_key(*name));
         let newest = asked.and_then(|name| activity.utilisation(name));
         if let Some(of) = newest.filter(|of| (UsageSpan::Minute.start(from)..=to).contains(&of.at)) {
             utilisation = json!({
@@ -72,11 +74,12 @@ pub(super) async fn list(
                 "is_lower_bound": of.is_lower_bound,
             });
         }
-        for policy in &readable {
+        for policy in readable.keys() {
             let keys = activity.keys(policy, (from, to)).into_iter();
             found.extend(keys.map(|key| SeenKey::by_gateway(policy, key)));
         }
     }
+    found.retain(|of| is_of_policy(&readable, &of.policy, of.last_at));
     let keys: Value = match gateway.is_none() && found.is_empty() {
         true => Value::Null,
         false => {
@@ -135,7 +138,7 @@ pub(super) async fn denials(
         limit: MAX_SAMPLES,
     };
     let mut samples = admin.store().denials(filter).await?;
-    samples.retain(|of| readable.contains(&of.policy));
+    samples.retain(|of| is_of_policy(&readable, &of.policy, of.last_at));
     let samples = samples.iter().take(MAX_KEYS).map(|of| {
         json!({
             "policy": of.policy,
@@ -163,13 +166,21 @@ pub(super) async fn denials(
     })))
 }
 
-/// Returns the names of the policies that the caller may read.
+/// Returns whether a key was seen under a policy that the caller may read. A name that was deleted
+/// can belong to another app later, and the readers of that app must not see the earlier keys.
+fn is_of_policy(readable: &BTreeMap<String, i64>, policy: &str, last_at: i64) -> bool {
+    readable
+        .get(policy)
+        .is_some_and(|created_at| last_at >= *created_at)
+}
+
+/// Returns the policies that the caller may read, with the times of their creation.
 async fn readable(
     admin: &Admin,
     caller: &AdminCaller,
     namespace: &str,
     only: Option<&str>,
-) -> Result<BTreeSet<String>, AdminProblem> {
+) -> Result<BTreeMap<String, i64>, AdminProblem> {
     let kind = DocumentKind::Policy;
     let documents = match only {
         Some(name) => Vec::from_iter(admin.store().document(namespace, kind, name).await?),
@@ -178,5 +189,5 @@ async fn readable(
     let readable = documents
         .into_iter()
         .filter(|of| of.kind == kind && is_readable(&caller.0, namespace, of.apps.as_deref()));
-    Ok(readable.map(|of| of.name).collect())
+    Ok(readable.map(|of| (of.name, of.created_at)).collect())
 }
