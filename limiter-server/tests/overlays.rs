@@ -311,6 +311,39 @@ async fn kill_needs_redis_only() {
     assert!(errors.contains("no policy `serch`"), "{errors}");
 }
 
+/// Another program replaces the suspension before its publication.
+#[test]
+fn suspension_in_conflict_was_not_in_force() {
+    let redis = RedisServer::start();
+    let proxy = limiter_testing::Proxy::start(redis.port());
+    let server = with_sqlite(&["--redis", &proxy.url(), "--namespace", "default"]);
+    let root = AdminClient::set_up(&server);
+    proxy.refuse(true);
+    proxy.drop_connections();
+    let body = json!({ "scope": "all", "enforcement": "deny", "for_seconds": 600 });
+    let saved = root.send("POST", SUSPENSIONS, &[], &body);
+    assert_eq!(saved.status, 200, "{}", saved.body);
+    let at = limiter_server::store::now_micros();
+    let url = redis.url();
+    let suspend = [
+        "kill",
+        "all",
+        "--enforcement",
+        "shadow",
+        "--reason",
+        "r",
+        "--create",
+    ];
+    let (code, _, errors) = run(&[&suspend[..], &["--redis", &url, "--namespace", "default"]].concat());
+    assert_eq!(code, Some(0), "{errors}");
+    proxy.refuse(false);
+    let history = || root.get("/namespaces/default/audit").body;
+    wait_until(|| history().contains("overlays.conflict"), || server.log());
+    let listed = |query: &str| root.get(&format!("{SUSPENSIONS}{query}")).json()["suspensions"].clone();
+    assert_eq!(listed("")[0]["enforcement"], "shadow");
+    assert_eq!(listed(&format!("?at={at}")), json!([]));
+}
+
 /// A suspension by `kill` becomes a revision of the database, and is published again after Redis
 /// has lost its data.
 #[tokio::test(flavor = "multi_thread")]
