@@ -72,11 +72,6 @@ impl PolicyFields {
         let rate = text("rate");
         let (of_rate, period) = rate.split_once('/').unwrap_or((&rate, "s"));
         let is_rate = !rate.is_empty();
-        let list = |name: &str| {
-            let names = policy.get(name).and_then(Value::as_array);
-            let names: Vec<&str> = names.into_iter().flatten().filter_map(Value::as_str).collect();
-            names.join(", ")
-        };
         Self {
             algorithm: text("algorithm"),
             requests: match is_rate {
@@ -90,8 +85,8 @@ impl PolicyFields {
             burst: text("capacity"),
             enforcement: text("enforcement"),
             on_store_failure: text("on_store_failure"),
-            apps: list("apps"),
-            key_parts: list("key"),
+            apps: list_of(policy, "apps"),
+            key_parts: list_of(policy, "key"),
             note: text("note"),
         }
     }
@@ -118,6 +113,10 @@ impl PolicyFields {
             };
         }
         for (field, names) in [("apps", &self.apps), ("key", &self.key_parts)] {
+            // A name can contain a comma, so an unchanged field keeps the list.
+            if *names == list_of(policy, field) {
+                continue;
+            }
             let names: Vec<Value> = names_of(names).map(Value::from).collect();
             match names.is_empty() {
                 true => policy.remove(field),
@@ -241,6 +240,13 @@ pub(super) fn shown(value: &Value) -> String {
 }
 
 /// Returns the names of a list that is separated by commas.
+/// Returns the names of a list in a policy as the form shows them.
+fn list_of(policy: &Table, field: &str) -> String {
+    let names = policy.get(field).and_then(Value::as_array);
+    let names: Vec<&str> = names.into_iter().flatten().filter_map(Value::as_str).collect();
+    names.join(", ")
+}
+
 fn names_of(list: &str) -> impl Iterator<Item = &str> {
     list.split(',').map(str::trim).filter(|name| !name.is_empty())
 }
@@ -294,6 +300,23 @@ mod tests {
         let text = PolicyFields::of("a b", BUCKET).text("a b", BUCKET).unwrap();
         let after = PolicyText::parse("a b", &text).unwrap();
         assert_eq!(before.content(), after.content());
+    }
+
+    #[test]
+    fn unchanged_form_keeps_names_with_commas() {
+        let text = BUCKET.replace("'shop', 'web'", "'shop, web'");
+        let fields = PolicyFields {
+            requests: "7".to_owned(),
+            ..PolicyFields::of("a b", &text)
+        };
+        let saved = PolicyText::parse("a b", &fields.text("a b", &text).unwrap()).unwrap();
+        assert_eq!(saved.apps(), Some(vec!["shop, web".to_owned()]));
+        let fields = PolicyFields {
+            apps: "shop, mail".to_owned(),
+            ..fields
+        };
+        let saved = PolicyText::parse("a b", &fields.text("a b", &text).unwrap()).unwrap();
+        assert_eq!(saved.apps(), Some(vec!["shop".to_owned(), "mail".to_owned()]));
     }
 
     #[test]
