@@ -129,6 +129,10 @@ fn password_on_the_command_line_causes_a_warning() {
     let server = Server::with_policies(SEARCH, &["--redis", &url]);
     server.wait_for_log("contains a password");
     assert!(!server.log().contains("secret"), "{}", server.log());
+    let url = "postgres://user:secret@127.0.0.1:1/none";
+    let server = Server::with_policies(SEARCH, &["--database", url]);
+    server.wait_for_log("LIMITER_DATABASE, or a file such as redis_file or database_file");
+    assert!(!server.log().contains("secret"), "{}", server.log());
 }
 
 /// Returns whether a decision of a server is stored in this Redis.

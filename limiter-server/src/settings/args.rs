@@ -304,8 +304,8 @@ impl ServeArgs {
         };
         if arguments.into_iter().any(is_secret) {
             tracing::warn!(
-                "a URL on the command line contains a password; use an environment variable such as LIMITER_REDIS, or redis_file, \
-                 redis_cluster_file or redis_sentinel_file instead"
+                "a URL on the command line contains a password; use an environment variable such as LIMITER_REDIS or \
+                 LIMITER_DATABASE, or a file such as redis_file or database_file instead"
             );
         }
     }
