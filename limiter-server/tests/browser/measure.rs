@@ -97,6 +97,19 @@ const CLIPPED: &str = "
     }
     return found;";
 
+/// Lists of choices that cut off the chosen one, in windows with room for it.
+const CUT_OFF: &str = "
+    const context = document.createElement('canvas').getContext('2d');
+    const arrow = 20;
+    const isCutOff = list => {
+      const style = getComputedStyle(list);
+      context.font = style.font;
+      const text = context.measureText(list.selectedOptions[0]?.text ?? '').width;
+      const room = list.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight) - arrow;
+      return innerWidth >= 1100 && list.checkVisibility() && text > room;
+    };
+    return [...document.querySelectorAll('select')].filter(isCutOff).map(list => list.outerHTML.slice(0, 120));";
+
 /// The findings of all measured pages.
 #[derive(Debug, Default)]
 pub(crate) struct Measures {
@@ -118,6 +131,7 @@ impl Measures {
         for (script, problem) in [
             (OVERFLOW, "too wide"),
             (CLIPPED, "a clipped control"),
+            (CUT_OFF, "a cut off choice"),
             (OVERLAP, "texts cover each other"),
         ] {
             let found = browser.script(script);
