@@ -198,3 +198,15 @@ fn connect_page_states_addresses_domain_and_seconds_of_the_last_call() {
     let time = time.split('<').next().unwrap();
     assert_eq!(time.len(), "2026-11-23 12:01:07 UTC".len(), "{time}");
 }
+
+#[test]
+fn test_calls_name_a_policy_without_checks() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    let text = "[policy.export]\nalgorithm = 'concurrency'\nmax = 2\n";
+    assert_eq!(root.put_policy("export", 0, text).status, 200);
+    let path = "/namespaces/default/policies/export/test-calls";
+    let sent = root.send("POST", path, &[], &serde_json::Value::Null);
+    assert_eq!(sent.status, 422, "{}", sent.body);
+    assert!(sent.body.contains("concurrent requests"), "{}", sent.body);
+}

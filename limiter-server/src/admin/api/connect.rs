@@ -115,6 +115,13 @@ pub(super) async fn test_calls(
         verdict,
         "test calls need the role editor in all apps of the policy",
     )?;
+    let policy = document.policy().ok();
+    if policy.is_some_and(|of| of.entry().policy().algorithm_name() == "concurrency") {
+        let detail = format!(
+            "policy `{name}` limits concurrent requests, and test calls hold no permit: use /v1/acquire"
+        );
+        return Err(AdminProblem::new(StatusCode::UNPROCESSABLE_ENTITY, detail));
+    }
     let of_gateway = gateway(&admin, &namespace)?;
     let sent = of_gateway.runtime.spawn(async move {
         let gateway = of_gateway.gateway;
