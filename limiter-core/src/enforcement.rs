@@ -7,6 +7,7 @@ mod blocked_decision;
 mod key_rule;
 mod lookup;
 mod penalty;
+mod permit_rules;
 pub(crate) mod plan;
 mod trial;
 

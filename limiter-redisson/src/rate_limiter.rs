@@ -316,7 +316,8 @@ impl RateLimiter {
         }
     }
 
-    /// Waits until the configuration differs from `entry`, the one at this revision of the registry.
+    /// Waits until the configuration differs from `entry`, the one at this revision of the
+    /// registry.
     async fn changed(&self, entry: Option<&PolicyEntry>, mut revision: u64) {
         let registry = self.client.limits.registry();
         loop {

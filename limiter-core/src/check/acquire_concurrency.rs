@@ -4,10 +4,8 @@
 //! queue of its limit until a permit is released, the timeout ends, or the limiter is shut down.
 //! The future first tries to acquire in process, so that such a call completes at its first poll
 //! without an allocation. Rules outside the store (overlays, key lists, shadow mode, `Off`) are
-//! applied in `exempt`. Tests: `tests/contract/concurrency.rs`, `tests/concurrency.rs`,
+//! applied in `enforcement/permit_rules.rs`. Tests: `tests/contract/concurrency.rs`, `tests/concurrency.rs`,
 //! `tests/entry_points.rs`.
-
-mod exempt;
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -26,8 +24,9 @@ use crate::observe::{self, ReportedLimit};
 use crate::permits::acquire_deadline::AcquireDeadline;
 use crate::permits::permit::{ConcurrencyPermit, PermitBacking};
 use crate::permits::request::ConcurrencyRequest;
-use crate::policy::Policy;
+use crate::policy::{Enforcement, Policy};
 use crate::request::LimitRequest;
+use crate::support::one_or_many::OneOrMany;
 use crate::units::Amount;
 
 /// An acquisition of concurrency permits that has not started: await it. Created by
@@ -169,7 +168,38 @@ impl<'a> AcquireConcurrency<'a> {
         result
     }
 
-    pub(crate) async fn run(self) -> Result<ConcurrencyPermit, Rejection> {
+    /// Returns whether the store alone decides the call.
+    fn is_plain(&self) -> bool {
+        let (limiter, policy) = (self.limiter, self.request.policy());
+        policy.is_store_only()
+            && (limiter.enforces() || limiter.is_free_of_overlays(&OneOrMany::One(self.request.borrowed())))
+    }
+
+    /// Acquires permits under the rules. In shadow mode no call waits.
+    async fn run_with_rules(self) -> Result<ConcurrencyPermit, Rejection> {
+        let Self {
+            limiter,
+            request,
+            timeout,
+            detached,
+        } = self;
+        let attempt = |request, enforcement| {
+            let timeout = match enforcement {
+                Enforcement::Enforce => timeout,
+                _ => Duration::ZERO,
+            };
+            let call = Self {
+                limiter,
+                request,
+                timeout,
+                detached,
+            };
+            call.run()
+        };
+        limiter.acquire_under_rules(request, attempt).await
+    }
+
+    async fn run(self) -> Result<ConcurrencyPermit, Rejection> {
         let limiter = self.limiter;
         let backend = &limiter.inner.backend;
         limiter.open()?;

@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use crate::algorithm::Mode;
-use crate::check::{AcquireConcurrency, Check};
+use crate::check::Check;
 use crate::decision::{Decision, Rejection};
 use crate::enforcement::EnforcementPlan;
 use crate::limiter::Limiter;
@@ -29,9 +29,7 @@ impl<'a> Check<'a> {
         let is_plain = self.is_plain();
         if let Some(limit) = self.permit_peek().filter(|_| !is_plain) {
             let limit = limiter.with_defaults(limit.clone());
-            return Ok(Box::pin(
-                AcquireConcurrency::new(limiter, limit).peek_with_rules(),
-            ));
+            return Ok(Box::pin(limiter.peek_permits(limit)));
         }
         if !is_plain {
             let (limiter, limits, mode) = self.into_parts();

@@ -144,8 +144,8 @@ impl Scope<'_> {
 
     /// Returns whether a path has the same meaning inside an item of the function's body. The
     /// generic parameters of the surrounding `impl` are unknown, so in a method only a path through
-    /// a module qualifies. An associated function without `self` cannot be distinguished from a free
-    /// one, so a first name in the form of a parameter (`T`, `N2`) never qualifies.
+    /// a module qualifies. An associated function without `self` cannot be distinguished from a
+    /// free one, so a first name in the form of a parameter (`T`, `N2`) never qualifies.
     fn is_item(&self, path: &Path) -> bool {
         let is_generic =
             |segment: &PathSegment| !segment.arguments.is_empty() || self.func.is_generic(&segment.ident);

@@ -5,8 +5,8 @@
 //! of the service. `pending` decides the others in a boxed future that waits for a permit.
 //!
 //! Invariants: a request has exactly one concurrency policy, or none if the limiter allows that or
-//! no limit is enforced; and it waits no longer than the policy, the layer and its own timeout allow. Tests:
-//! `tests/load/in_flight.rs`, `tests/load/max_wait.rs`.
+//! no limit is enforced; and it waits no longer than the policy, the layer and its own timeout
+//! allow. Tests: `tests/load/in_flight.rs`, `tests/load/max_wait.rs`.
 
 use std::sync::Arc;
 use std::task::Poll;

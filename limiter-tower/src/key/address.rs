@@ -2,7 +2,8 @@
 //!
 //! A client that chooses among many addresses must not have a budget for each of them. The address
 //! is truncated to a prefix, 64 bits for IPv6 by default, and an IPv4 address that is mapped into
-//! IPv6 or translated by a NAT64 is converted first. The text of the network is written into a buffer on the stack.
+//! IPv6 or translated by a NAT64 is converted first. The text of the network is written into a
+//! buffer on the stack.
 //!
 //! Invariant: all addresses of a network have one text. Tests: below, and
 //! `key_list_matches_clients_by_network` in `tests/http/keys.rs`.
@@ -75,8 +76,8 @@ impl Prefixes {
     }
 }
 
-/// Returns the IPv4 address that is mapped into IPv6, or that a NAT64 has translated (RFC 6052): all
-/// IPv4 clients of a service behind a NAT64 have addresses of one /96.
+/// Returns the IPv4 address that is mapped into IPv6, or that a NAT64 has translated (RFC 6052):
+/// all IPv4 clients of a service behind a NAT64 have addresses of one /96.
 fn untranslated(address: IpAddr) -> IpAddr {
     const NAT64: u128 = Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0).to_bits();
     match address.to_canonical() {

@@ -28,9 +28,9 @@ use crate::skip;
 ///
 /// A request is in flight from the call until the body of its response has ended or is dropped (for
 /// HEAD, until the head is complete), as with
-/// [`ConcurrencyLimitLayer`](crate::ConcurrencyLimitLayer), but without a key. A request is admitted
-/// while the number of requests in flight, of all priorities, is below the bound minus the capacity
-/// reserved for higher priorities.
+/// [`ConcurrencyLimitLayer`](crate::ConcurrencyLimitLayer), but without a key. A request is
+/// admitted while the number of requests in flight, of all priorities, is below the bound minus the
+/// capacity reserved for higher priorities.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

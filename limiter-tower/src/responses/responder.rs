@@ -5,9 +5,9 @@
 //! HTTP response with a problem or plain text, or the status of a gRPC response.
 //!
 //! Invariants: a response to HEAD has no body; the header with the decision's source never replaces
-//! one that an inner layer has set; and the extensions of the response to a denied request contain the `Rejection`, and its
-//! decision if there is one. Tests: `tests/http/answers.rs`, `tests/grpc/details.rs`,
-//! `tests/frozen.rs`.
+//! one that an inner layer has set; and the extensions of the response to a denied request contain
+//! the `Rejection`, and its decision if there is one. Tests: `tests/http/answers.rs`,
+//! `tests/grpc/details.rs`, `tests/frozen.rs`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -200,8 +200,8 @@ impl fmt::Debug for Responder {
     }
 }
 
-/// Removes the body of a response to HEAD. HTTP/1 servers do not send it, but HTTP/2 servers do, and
-/// clients then reset the stream.
+/// Removes the body of a response to HEAD. HTTP/1 servers do not send it, but HTTP/2 servers do,
+/// and clients then reset the stream.
 fn for_method<B>(method: &Method, response: Response<Bytes>) -> Response<ResponseBody<B>> {
     response.map(|body| match *method {
         Method::HEAD => ResponseBody::default(),

@@ -4,8 +4,8 @@
 //! therefore waits for the refunds that were pending at its submission
 //! (`redis/pending_refunds.rs`), and Redis decides it once more, within the deadline of the call.
 //!
-//! Invariants: after a denial by Redis, only another reply of Redis can admit the call, and a denied
-//! call charges no share. Tests: below, `tests/reservations.rs`.
+//! Invariants: after a denial by Redis, only another reply of Redis can admit the call, and a
+//! denied call charges no share. Tests: below, `tests/reservations.rs`.
 
 use std::time::{Duration, Instant};
 

@@ -187,7 +187,7 @@ mod tests {
         let server = RedisServer::start();
         let store = store(&server);
         store.register(&record(0, 1), LIFE, TIMEOUT).await.unwrap();
-        let few = micros_of(&server, &store, 1, 1).await;
+        let one = micros_of(&server, &store, 1, 1).await;
         for number in 0..COUNT {
             store
                 .register(&record(number, number), LIFE, TIMEOUT)
@@ -195,7 +195,7 @@ mod tests {
                 .unwrap();
         }
         let many = micros_of(&server, &store, 200, 7).await;
-        assert!(many < few * 30, "{many} and {few} µs");
+        assert!(many < one * 30, "{many} and {one} µs");
 
         let mut listed = store.list(TIMEOUT).await.unwrap();
         listed.sort_by_key(|of| u64::from_le_bytes(of.id));

@@ -7,37 +7,27 @@
 //! Invariant: in shadow mode, every call receives a permit and no call waits. Tests:
 //! `tests/entry_points.rs`, `tests/contract/overlays.rs`, `tests/key_lists.rs`.
 
-use std::time::Duration;
-
 use crate::algorithm::{Mode, StepOutcome, StepResult};
-use crate::check::acquire_concurrency::AcquireConcurrency;
 use crate::decision::{Decision, DecisionFlags, LimitOutcome, Origin, Participation, Rejection};
 use crate::enforcement::KeyRule;
 use crate::error::StoreError;
+use crate::limiter::Limiter;
 use crate::permits::permit::{ConcurrencyPermit, PermitBacking, into_permit};
 use crate::permits::request::ConcurrencyRequest;
 use crate::policy::Enforcement;
+use crate::request::LimitRequest;
 use crate::support::one_or_many::OneOrMany;
 
-impl AcquireConcurrency<'_> {
-    /// True if the store alone decides the call.
-    pub(crate) fn is_plain(&self) -> bool {
-        let policy = self.request.policy();
-        policy.is_store_only()
-            && (self.limiter.enforces()
-                || self
-                    .limiter
-                    .is_free_of_overlays(&OneOrMany::One(self.request.borrowed())))
-    }
-
-    pub(crate) async fn run_with_rules(self) -> Result<ConcurrencyPermit, Rejection> {
-        self.apply_rules(Self::run).await
-    }
-
-    /// Returns the decision that an acquisition would make now, and acquires nothing.
-    pub(crate) async fn peek_with_rules(self) -> Result<Decision, Rejection> {
-        let peeked = self.apply_rules(Self::peek).await;
-        match peeked {
+impl Limiter {
+    /// Returns the decision that an acquisition would make now under the rules, and acquires
+    /// nothing.
+    pub(crate) async fn peek_permits(&self, request: LimitRequest<'_>) -> Result<Decision, Rejection> {
+        let peek = async |request, _| {
+            let request = ConcurrencyRequest::new(request, Mode::Peek)?;
+            let decision = self.inner.backend.peek_permits(&request).await?;
+            into_permit(decision, PermitBacking::Nothing)
+        };
+        match self.acquire_under_rules(request, peek).await {
             Ok(permit) => Ok(permit.into_parts().0),
             Err(
                 Rejection::Limited(decision)
@@ -51,20 +41,19 @@ impl AcquireConcurrency<'_> {
         }
     }
 
-    async fn peek(self) -> Result<ConcurrencyPermit, Rejection> {
-        let request = ConcurrencyRequest::new(self.request, Mode::Peek)?;
-        let decision = self.limiter.inner.backend.peek_permits(&request).await?;
-        into_permit(decision, PermitBacking::Nothing)
-    }
-
-    /// Makes an attempt unless a rule decides the call, and allows the call in shadow mode.
-    async fn apply_rules<F>(self, attempt: impl FnOnce(Self) -> F) -> Result<ConcurrencyPermit, Rejection>
+    /// Makes an attempt in a mode unless a rule decides the call, and allows the call in shadow
+    /// mode.
+    pub(crate) async fn acquire_under_rules<'a, F>(
+        &self,
+        request: LimitRequest<'a>,
+        attempt: impl FnOnce(LimitRequest<'a>, Enforcement) -> F,
+    ) -> Result<ConcurrencyPermit, Rejection>
     where
         F: Future<Output = Result<ConcurrencyPermit, Rejection>>,
     {
-        let (limiter, policy) = (self.limiter, self.request.policy());
-        let (enforcement, key_rule) = limiter.enforcement_of(policy, self.request.key());
-        let without_query = |origin| Decision::without_query(origin, limiter.now());
+        let policy = request.policy();
+        let (enforcement, key_rule) = self.enforcement_of(policy, request.key());
+        let without_query = |origin| Decision::without_query(origin, self.now());
         if enforcement == Enforcement::Off {
             return Ok(ConcurrencyPermit::new(
                 without_query(Origin::Off),
@@ -73,7 +62,7 @@ impl AcquireConcurrency<'_> {
         }
         let is_enforced = enforcement == Enforcement::Enforce;
         if is_enforced {
-            limiter.open()?;
+            self.open()?;
         }
         match key_rule {
             KeyRule::Denied(origin) => {
@@ -98,12 +87,7 @@ impl AcquireConcurrency<'_> {
             }
             KeyRule::Unlisted => {}
         }
-        let call = if is_enforced {
-            self
-        } else {
-            self.timeout(Duration::ZERO)
-        };
-        match attempt(call).await {
+        match attempt(request, enforcement).await {
             Err(rejection) => {
                 let decision = match &rejection {
                     Rejection::Limited(denied) => Decision {
@@ -116,7 +100,7 @@ impl AcquireConcurrency<'_> {
                     },
                     // The call is invalid, so the store was not queried and is assumed to be
                     // available.
-                    _ => without_query(limiter.inner.backend.origin()),
+                    _ => without_query(self.inner.backend.origin()),
                 };
                 shadow_permit(is_enforced, rejection, decision)
             }
