@@ -4,8 +4,8 @@
 //! queue of its limit until a permit is released, the timeout ends, or the limiter is shut down.
 //! The future first tries to acquire in process, so that such a call completes at its first poll
 //! without an allocation. Rules outside the store (overlays, key lists, shadow mode, `Off`) are
-//! applied in `enforcement/permit_rules.rs`. Tests: `tests/contract/concurrency.rs`, `tests/concurrency.rs`,
-//! `tests/entry_points.rs`.
+//! applied in `enforcement/permit_rules.rs`. Tests: `tests/contract/concurrency.rs`,
+//! `tests/concurrency.rs`, `tests/entry_points.rs`.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
