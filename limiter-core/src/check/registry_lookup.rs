@@ -6,14 +6,14 @@
 //! the metrics. The module also contains the limiter's access to its registry, local and in Redis.
 //! Tests: `tests/contract/named.rs`, `tests/registry.rs`.
 
-use crate::decision::{Decision, Origin, Rejection};
+use crate::decision::{Decision, DecisionFlags, Origin, Rejection};
 #[cfg(all(feature = "registry", feature = "redis"))]
 use crate::error::ConfigError;
 use crate::key::Key;
 use crate::limiter::Limiter;
 use crate::observe;
 use crate::observe::LimitEvent;
-use crate::policy::Policy;
+use crate::policy::{Enforcement, Policy};
 use crate::registry::policy_lookup::PolicyLookup;
 use crate::registry::{OnUnknownPolicy, PolicyRegistry, SharedRegistry};
 
@@ -110,7 +110,10 @@ impl Limiter {
     pub(crate) fn resolve_call(&self, name: &str, key: &Key<'_>) -> Result<ResolvedPolicies, Rejection> {
         let resolved = self.resolve(name, key);
         match &resolved {
-            Ok(ResolvedPolicies::Allowed(_)) => observe::unconfigured(LimitEvent::Allowed),
+            Ok(ResolvedPolicies::Allowed(decision)) => observe::unconfigured(match decision.would_deny() {
+                true => LimitEvent::ShadowDenied,
+                false => LimitEvent::Allowed,
+            }),
             Err(Rejection::NotConfigured { .. }) => observe::unconfigured(LimitEvent::Error),
             _ => {}
         }
@@ -130,12 +133,19 @@ impl Limiter {
     }
 
     fn resolved(&self, name: &str, found: Option<Policy>) -> Result<ResolvedPolicies, Rejection> {
-        match (found, self.inner.names.on_unknown_policy) {
-            (Some(policy), _) => Ok(ResolvedPolicies::Policy(policy)),
-            (None, OnUnknownPolicy::Allow) => Ok(ResolvedPolicies::Allowed(Decision {
-                ..Decision::without_query(Origin::NotConfigured, self.inner.clock.now())
-            })),
-            (None, OnUnknownPolicy::Deny) => Err(not_configured(name)),
+        if let Some(policy) = found {
+            return Ok(ResolvedPolicies::Policy(policy));
+        }
+        let decision = Decision::without_query(Origin::NotConfigured, self.inner.clock.now());
+        match (self.inner.names.on_unknown_policy, self.enforcement()) {
+            (OnUnknownPolicy::Deny, Enforcement::Enforce) => Err(not_configured(name)),
+            (OnUnknownPolicy::Deny, Enforcement::Shadow) => {
+                let flags = decision.flags.and(DecisionFlags::WOULD_DENY);
+                Ok(ResolvedPolicies::Allowed(Decision { flags, ..decision }))
+            }
+            (OnUnknownPolicy::Deny, Enforcement::Off) | (OnUnknownPolicy::Allow, _) => {
+                Ok(ResolvedPolicies::Allowed(decision))
+            }
         }
     }
 }

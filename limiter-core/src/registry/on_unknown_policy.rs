@@ -12,6 +12,7 @@ pub enum OnUnknownPolicy {
     /// `registry`: `RedisSubscription::synced`).
     #[default]
     Allow,
-    /// Rejects the call with [`Rejection::NotConfigured`](crate::Rejection::NotConfigured).
+    /// Rejects the call with [`Rejection::NotConfigured`](crate::Rejection::NotConfigured), unless
+    /// the limiter is in [shadow mode or off](crate::Enforcement).
     Deny,
 }

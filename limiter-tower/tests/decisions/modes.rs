@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use http::{Request, Response};
-use limiter_core::registry::{PolicyRegistry, Suspension, SuspensionMode, SuspensionScope};
+use limiter_core::registry::{OnUnknownPolicy, PolicyRegistry, Suspension, SuspensionMode, SuspensionScope};
 use limiter_core::{Decision, Enforcement, Limiter, ManualClock, Policy};
 use limiter_tower::settlement::ActualCost;
 use limiter_tower::{ConcurrencyLimitLayer, PolicySet, RateLimitLayer, RequestLimits, key};
@@ -111,6 +111,37 @@ async fn wrong_number_of_policies_passes_without_enforcement() {
                 );
             }
         }
+    }
+}
+
+#[tokio::test]
+async fn unknown_policy_passes_without_enforcement() {
+    for (enforcement, expected) in [
+        (Enforcement::Enforce, 500),
+        (Enforcement::Shadow, 200),
+        (Enforcement::Off, 200),
+    ] {
+        let limits = Limiter::in_process()
+            .on_unknown_policy(OnUnknownPolicy::Deny)
+            .build();
+        limits.set_enforcement(enforcement);
+        let rate = RateLimitLayer::new(&limits, "unknown").key(key::global());
+        let flights = ConcurrencyLimitLayer::new(&limits, "unknown").key(key::global());
+        let statuses = [
+            status(
+                rate.clone()
+                    .max_wait(Duration::from_secs(1))
+                    .layer(Strict::default()),
+            )
+            .await,
+            status(rate.layer(Strict::default())).await,
+            status(flights.layer(Strict::default())).await,
+        ];
+        assert_eq!(statuses, [expected; 3], "{enforcement:?}");
+        let decision = limits.named("unknown").check("ann").await;
+        let would_deny = decision.map(|decision| (decision.is_allowed(), decision.would_deny()));
+        let expected = (expected == 200).then_some((true, enforcement == Enforcement::Shadow));
+        assert_eq!(would_deny.ok(), expected, "{enforcement:?}");
     }
 }
 
