@@ -125,13 +125,11 @@ where
 const MAX_BODY_BYTES: usize = 64 * 1024;
 
 /// Converts the extractor's response. A body that is longer than the limit, or that fails, is
-/// omitted.
+/// omitted; the headers are kept, as those of a challenge are required.
 async fn key_rejection(response: Response) -> KeyRejection {
     let (head, body) = response.into_parts();
-    match axum::body::to_bytes(body, MAX_BODY_BYTES).await {
-        Ok(body) => Response::from_parts(head, body).into(),
-        Err(_) => head.status.into(),
-    }
+    let body = axum::body::to_bytes(body, MAX_BODY_BYTES).await;
+    Response::from_parts(head, body.unwrap_or_default()).into()
 }
 
 impl<T, S, F> Clone for FromParts<T, S, F> {

@@ -101,7 +101,11 @@ impl FromRequestParts<Arc<str>> for User {
         tokio::task::yield_now().await;
         let Some(name) = head.headers.get("x-user").and_then(|name| name.to_str().ok()) else {
             let challenge = [("www-authenticate", format!("Bearer realm={realm}"))];
-            return Err((StatusCode::UNAUTHORIZED, challenge, r#"{"error":"who?"}"#).into_response());
+            let body = match &**realm {
+                "verbose" => "who? ".repeat(20_000),
+                _ => r#"{"error":"who?"}"#.to_owned(),
+            };
+            return Err((StatusCode::UNAUTHORIZED, challenge, body).into_response());
         };
         Ok(Self(name.to_owned()))
     }
@@ -145,6 +149,23 @@ async fn axum_extractor_yields_key_and_its_rejection_the_response() {
         "axum calls it text/plain"
     );
     assert_eq!(calls.load(Ordering::SeqCst), 2);
+}
+
+/// A response with status 401 has to contain the challenge.
+#[tokio::test]
+async fn rejection_of_axum_extractor_keeps_headers_without_long_body() {
+    let (limits, _clock) = limiter();
+    let by_user = key::from_parts(Arc::from("verbose"), |User(name)| name);
+    let service = RateLimitLayer::new(&limits, one_a_minute())
+        .key(by_user)
+        .layer(Strict::default());
+    let rejected = service.oneshot(request("")).await.unwrap();
+    assert_eq!(rejected.status(), 401);
+    assert_eq!(
+        rejected.headers().get("www-authenticate").unwrap(),
+        "Bearer realm=verbose"
+    );
+    assert_eq!(text(rejected).await, "");
 }
 
 #[tokio::test]
