@@ -291,10 +291,23 @@ async fn report_of_idle_key_follows_proportional_change() {
 /// that it admitted are reported in the new numbers after the change.
 #[tokio::test]
 async fn outage_across_scheduled_change_follows_its_policies() {
+    let fixed = |limit: u32| Policy::fixed_window("fixed").limit(limit).window("30d");
+    let counted = |limit: u32| Policy::counter_window("counted").limit(limit).window("30d");
+    let pairs = [
+        [10, 100].map(sized),
+        [10, 100].map(|limit| fixed(limit).deadline(PATIENT).build().unwrap()),
+        [10, 100].map(|limit| counted(limit).deadline(PATIENT).build().unwrap()),
+    ];
+    for [before, after] in pairs {
+        outage_across_scheduled_change(&before, after).await;
+    }
+}
+
+async fn outage_across_scheduled_change(before: &Policy, after: Policy) {
     let deployment = Deployment::new(1, (10, 1));
     let (hour, replica) = (secs(3_600), &deployment.replicas[0]);
     let at = deployment.clock.now().after(hour);
-    let large = sized(100).proportional_to(&sized(10), at).unwrap();
+    let large = after.proportional_to(before, at).unwrap();
     deployment.proxy.refuse(true);
     deployment.proxy.drop_connections();
     let check = async |cost: u32| {
@@ -314,7 +327,7 @@ async fn outage_across_scheduled_change_follows_its_policies() {
         deployment.advance(millis(20)).await;
     }
     // Four of ten are forty of a hundred.
-    assert_eq!(left().await, 55);
+    assert_eq!(left().await, 55, "{large}");
 }
 
 #[tokio::test]

@@ -72,7 +72,10 @@ struct UnreportedEntry {
 /// Unreported permits of one limit.
 #[derive(Clone, Copy, Debug)]
 struct Permits {
+    /// In the numbers of the policy.
     amount: u64,
+    /// As the share counts them, which a proportional change does not convert.
+    charged: u64,
     /// The rate of the share, for a level.
     rate: Option<Rate>,
     /// The moment of the first call that was decided without Redis.
@@ -131,6 +134,7 @@ impl UnreportedPermits {
         let permits = find(&mut shard, limit.identity).and_then(|entry| entry.permits.as_mut());
         if let Some(permits) = permits {
             permits.amount = permits.amount.saturating_sub(limit.cost);
+            permits.charged = permits.charged.saturating_sub(limit.cost);
         }
     }
 
@@ -169,7 +173,7 @@ impl UnreportedPermits {
         let permits = entry.permits.as_mut()?;
         permits.decrease(now);
         if permits.rate.is_none() {
-            permits.amount = permits.amount.min(live());
+            permits.expire(live(), entry.limit.policy.algorithm().quota());
         }
         if limit.policy.is_scaled() && entry.limit.policy.algorithm() != limit.policy.algorithm() {
             entry.continue_under(limit.policy);
@@ -200,6 +204,7 @@ impl UnreportedPermits {
             permits.amount = report.amount;
             if let Some(later) = entry.permits {
                 permits.amount = permits.amount.saturating_add(later.amount).min(MAX_EXACT);
+                permits.charged = permits.charged.saturating_add(later.charged).min(MAX_EXACT);
                 permits.decreases_from = permits.decreases_from.max(later.decreases_from);
             }
             entry.permits = Some(permits);
@@ -285,6 +290,7 @@ impl Permits {
     fn none_since(now: Timestamp) -> Self {
         Self {
             amount: 0,
+            charged: 0,
             rate: None,
             since: now,
             decreases_from: now,
@@ -302,6 +308,21 @@ impl Permits {
         }
         self.rate = share.level_rate();
         self.amount = self.amount.saturating_add(amount).min(MAX_EXACT);
+        self.charged = self.charged.saturating_add(amount).min(MAX_EXACT);
+    }
+
+    /// Removes the permits that have left a window, of which the share still counts `live`, at most
+    /// the quota.
+    fn expire(&mut self, live: u64, quota: u64) {
+        if live >= quota {
+            self.amount = self.amount.min(quota);
+        } else if live < self.charged {
+            let amount = u128::from(self.amount) * u128::from(live);
+            let amount = amount.div_ceil(u128::from(self.charged));
+            // Bounded by the previous amount.
+            self.amount = u64::try_from(amount).unwrap_or(self.amount);
+            self.charged = live;
+        }
     }
 
     fn decrease(&mut self, now: Timestamp) {
