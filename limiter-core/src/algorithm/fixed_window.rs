@@ -13,6 +13,9 @@ use crate::algorithm::{Mode, StepOutcome, StepState};
 use crate::policy::{FixedWindow, Periods};
 use crate::units::MAX_EXACT;
 
+/// The largest step back of the clock, in microseconds, that counts as small.
+const SMALL_STEP: u64 = 1_000_000;
+
 /// Permits charged in a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PeriodCount {
@@ -80,7 +83,13 @@ impl PeriodCount {
         let count = Self::unshortened(limit, stored, now)?;
         // A period never lasts longer than the window of this policy, independent of the policy
         // that started it and of clock steps.
-        let until = count.until.min(now + limit.window);
+        let mut latest = now + limit.window;
+        if limit.is_aligned() && count.until > latest {
+            // A calendar period that had begun before a small step back keeps its end. Otherwise it
+            // would end early, and its rest would be another period.
+            latest = latest.max(limit.end(now + SMALL_STEP));
+        }
+        let until = count.until.min(latest);
         Some(Self { until, ..count })
     }
 

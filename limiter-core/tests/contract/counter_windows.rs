@@ -238,6 +238,11 @@ pub(crate) async fn jittering_clock_at_midnight_admits_one_quota_per_day(subject
         admitted += subject.calls(&policy, 7).await.matches('P').count();
     }
     assert!(admitted <= 10, "{admitted}");
+    // The day that has begun keeps its end.
+    subject.clock.advance(secs(86_400));
+    assert_eq!(subject.calls(&policy, 3).await, "DDD");
+    subject.clock.advance(millis(1));
+    assert_eq!(subject.calls(&policy, 6).await, "PPPPPD");
 }
 
 pub(crate) async fn period_from_first_use_follows_monotonic_time(subject: Subject) {

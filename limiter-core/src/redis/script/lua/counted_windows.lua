@@ -29,16 +29,16 @@ local function day_of_month(day)
   return of_year - floor((153 * month + 2) / 5) + 1
 end
 
--- Returns the end of a period that starts now or contains this moment.
-local function end_of_period(window, periods)
+-- Returns the end of a period that starts at a moment or contains it.
+local function end_of_period(window, periods, at)
   if periods == 0 then
-    return now + window
+    return at + window
   end
   if periods <= window then
-    return now + window - (now + window - (periods - 1)) % window
+    return at + window - (at + window - (periods - 1)) % window
   end
   local ahead = periods - window
-  local day = floor((now + ahead) / DAY)
+  local day = floor((at + ahead) / DAY)
   local later = day + 32 - day_of_month(day)
   return (later + 1 - day_of_month(later)) * DAY - ahead
 end
@@ -63,7 +63,12 @@ local function load_fixed(limit)
   -- After a backward step of the clock, the whole state moves back. Aligned periods keep their
   -- place in the calendar.
   local back = limit.periods == 0 and max(0, at - now) or 0
-  limit.used, limit.ends = used, min(ends - back, now + limit.window)
+  local latest = now + limit.window
+  if limit.periods > 0 and ends > latest then
+    -- A calendar period that had begun before a small step back keeps its end.
+    latest = max(latest, end_of_period(limit.window, limit.periods, now + SECOND))
+  end
+  limit.used, limit.ends = used, min(ends - back, latest)
   limit.at, limit.moved = min(at, now), now < at or limit.ends ~= ends
   return READABLE
 end
@@ -75,7 +80,7 @@ end
 
 -- Charges permits unconditionally.
 local function charge_fixed(limit, permits)
-  limit.ends = limit.ends or end_of_period(limit.window, limit.periods)
+  limit.ends = limit.ends or end_of_period(limit.window, limit.periods, now)
   limit.used, limit.at = min(limit.used + permits, MAX), now
   store_fixed(limit)
 end
