@@ -332,6 +332,29 @@ async fn lost_replica_registry_does_not_enlarge_share() {
     assert_eq!(registrations(&server, &namespace).len(), 2);
 }
 
+/// In a large fleet, replicas start and end all the time, and each beat examines all of them.
+#[tokio::test]
+async fn large_fleet_counts_changes_at_longer_intervals() {
+    let (server, clock, namespace) = (RedisServer::start(), ManualClock::new(), namespace());
+    let limits = replica(&server, &namespace, &clock);
+    use_up(&limits, &bucket(100, "100/s"), "k", 1).await;
+    beats(&server, &namespace, &clock, 1).await;
+    let until = clock.now().after(secs(30)).as_micros().to_le_bytes();
+    let others = (1..1_000_u64).flat_map(|number| [number.to_be_bytes(), until].concat());
+    let others: Vec<u8> = others.collect();
+    let register = format!("{namespace}|replicas");
+    server.command(&[&b"APPEND"[..], register.as_bytes(), &others]);
+    beats(&server, &namespace, &clock, 1).await;
+    until_counted(&limits, 1_000).await;
+    let registered = registrations(&server, &namespace);
+    for _ in 0..16 {
+        clock.advance(support::millis(250));
+        tokio::time::sleep(support::millis(5)).await;
+        assert_eq!(registrations(&server, &namespace).last(), registered.last());
+    }
+    beats(&server, &namespace, &clock, 1).await;
+}
+
 /// The registrations expire during the outage, so each replica registers in an empty register.
 #[tokio::test]
 async fn outage_longer_than_registrations_does_not_enlarge_share() {

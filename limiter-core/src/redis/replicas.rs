@@ -22,8 +22,11 @@ use crate::support::real_time::within;
 use crate::support::sync::{Mutex, MutexGuard};
 use crate::units::Timestamp;
 
-/// Interval of the count: short while it changes, longer while it is stable.
+/// Interval of the count: short while it changes, longer while it is stable, and longer the more
+/// replicas there are. A beat examines all of them, and in a large fleet the count changes during
+/// the whole of a deployment, and on all replicas after an outage.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const PAUSE_PER_REPLICA: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
 /// Duration of a registration, which covers several missed beats. A smaller count is accepted only
@@ -113,7 +116,7 @@ async fn count_until_left(shared: Arc<SharedReplicas>, task: TaskNumber, mut lef
             return;
         }
         pause = match shared.count().await {
-            Ok(true) => FIRST_PAUSE,
+            Ok(true) => shared.first_pause(),
             Ok(false) => (pause * 2).min(LONGEST_PAUSE),
             Err(_) => PAUSE_AFTER_FAILURE,
         };
@@ -160,6 +163,13 @@ impl SharedReplicas {
                 Err(error)
             }
         }
+    }
+
+    /// Returns the interval after a change of the count.
+    fn first_pause(&self) -> Duration {
+        let counted = self.lock();
+        let replicas = counted.count.max(counted.last_reported);
+        (PAUSE_PER_REPLICA * replicas).clamp(FIRST_PAUSE, LONGEST_PAUSE)
     }
 
     /// Removes the registration. Without this beat, it ends by itself, only later.
