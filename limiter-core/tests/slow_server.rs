@@ -6,7 +6,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use limiter_core::{Limiter, Origin, Policy};
+use limiter_core::{Limiter, OnStoreFailure, Origin, Policy};
 use limiter_testing::{Proxy, RedisServer};
 use support::{millis, namespace, secs};
 
@@ -130,9 +130,16 @@ async fn no_call_waits_for_a_probe() {
 #[tokio::test]
 async fn idle_client_does_not_keep_slow_server_busy() {
     let (server, proxy, limits) = proxied().await;
-    let policy = policy("short", DEADLINE);
+    // No permit of the outage is reported.
+    let policy = Policy::token_bucket("idle").capacity(1_000_000).rate(1);
+    let policy = policy.on_store_failure(OnStoreFailure::FailOpen);
+    let policy = policy.deadline(DEADLINE).build().unwrap();
     proxy.set_delay(millis(30));
-    while limits.check(&policy, "key").await.unwrap().origin() == Origin::Redis {}
+    // The breaker opens.
+    for _ in 0..20 {
+        let decision = limits.check(&policy, "key").await.unwrap();
+        assert_eq!(decision.origin(), Origin::FailedOpen);
+    }
     let scripts = || {
         let statistics = server.command(&["INFO", "commandstats"]);
         let lines = statistics.text().to_owned();
@@ -140,7 +147,7 @@ async fn idle_client_does_not_keep_slow_server_busy() {
         line.map(str::to_owned)
     };
     // The last call, and a probe that it may have started.
-    tokio::time::sleep(millis(200)).await;
+    tokio::time::sleep(millis(500)).await;
     let before = scripts();
     tokio::time::sleep(secs(1)).await;
     assert_eq!(scripts(), before);
