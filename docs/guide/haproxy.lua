@@ -9,6 +9,9 @@ end
 core.register_action("limit", { "http-req" }, function(txn, query)
     local response = core.httpclient():get{
         url = server .. "/forward-auth?" .. query,
+        -- In milliseconds, for each of up to four attempts. Without it, HAProxy waits without end
+        -- for a limiter-server that does not answer.
+        timeout = 500,
         headers = {
             ["host"] = { "localhost" },
             ["x-forwarded-for"] = { txn.f:src() },

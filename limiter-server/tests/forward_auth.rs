@@ -121,6 +121,27 @@ fn header_of_the_key_is_any_text_and_given_once() {
     assert!(repeated.body.contains("x-user"), "{}", repeated.body);
 }
 
+/// A proxy forwards the path as its client sent it, also with bytes that are no ASCII.
+#[test]
+fn path_of_the_key_is_any_text() {
+    let server = behind_trusted_proxy();
+    let send = |uri: &str| forward_auth(&server, "policy=edge&key=path", &[("x-forwarded-uri", uri)]);
+    for uri in ["/zoë?x=1", "/josé", "/ann"] {
+        for status in [200, 200, 429] {
+            let answer = send(uri);
+            assert_eq!(answer.status, status, "{uri}: {}", answer.body);
+        }
+    }
+    let twice = [("x-forwarded-uri", "/a"), ("x-forwarded-uri", "/b")];
+    let repeated = forward_auth(&server, "policy=edge&key=path", &twice);
+    assert_eq!(repeated.status, 400, "{}", repeated.body);
+    assert!(
+        repeated.body.contains("x-forwarded-uri is repeated"),
+        "{}",
+        repeated.body
+    );
+}
+
 #[test]
 fn forwarded_headers_of_other_peers_are_not_read() {
     let server = Server::with_policies(POLICIES, &["--trusted-proxies", "10.0.7.1"]);

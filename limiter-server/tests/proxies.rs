@@ -12,6 +12,12 @@ use support::policies::EDGE;
 use support::proxy::Proxy;
 use support::server::Server;
 
+/// A loaded machine must not decide the outcome of a test. The client of the test waits for 20 s.
+const PATIENT: [(&str, &str); 3] = [
+    ("dial_timeout 100ms", "dial_timeout 5s"),
+    ("response_header_timeout 500ms", "response_header_timeout 5s"),
+    ("timeout = 500,", "timeout = 2000,"),
+];
 /// The variable that names the program of Caddy.
 const CADDY: &str = "CADDY";
 
@@ -43,8 +49,10 @@ fn caddy_limits_requests_and_explains_denials() {
         .expect("set CADDY to the program of Caddy 2, or run `cargo xtask server --all`, which installs it");
     let files = [("Caddyfile", include_str!("../../docs/guide/Caddyfile"))];
     let args = ["run", "--config", "Caddyfile"];
-    let proxy = Proxy::start(&program, &args, &files, server.http(), &[]);
+    let proxy = Proxy::start(&program, &args, &files, server.http(), &PATIENT);
     check_limits(&proxy, &server);
+    server.signal("STOP");
+    assert_eq!(proxy.get("/c").status, 504);
     server.kill();
     assert_eq!(proxy.get("/c").status, 502);
 }
@@ -57,13 +65,16 @@ fn haproxy_limits_requests_and_explains_denials() {
         ("haproxy.lua", include_str!("../../docs/guide/haproxy.lua")),
     ];
     let args = ["-db", "-C", "DIRECTORY", "-f", "haproxy.cfg"];
-    let proxy = Proxy::start("haproxy", &args, &files, server.http(), &[]);
+    let proxy = Proxy::start("haproxy", &args, &files, server.http(), &PATIENT);
     check_limits(&proxy, &server);
-    let closed = "http-request deny deny_status 503";
-    let open = Proxy::start("haproxy", &args, &files, server.http(), &[(closed, "# ")]);
+    let closed = ("http-request deny deny_status 503", "# ");
+    let edits = [&PATIENT[..], &[closed]].concat();
+    let open = Proxy::start("haproxy", &args, &files, server.http(), &edits);
     for proxy in [&proxy, &open] {
         assert_eq!(proxy.get("/denied").status, 403, "the key is on a list");
     }
+    server.signal("STOP");
+    assert_eq!(proxy.get("/c").status, 503);
     server.kill();
     assert_eq!(proxy.get("/c").status, 503);
     assert_eq!(open.get("/c").status, 200);

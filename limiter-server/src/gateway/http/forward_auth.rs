@@ -207,10 +207,7 @@ fn key(caller: &Caller, parts: &[KeyPart], request: &Request<()>) -> Result<Key<
             }
             KeyPart::Method => key.part(forwarded(caller, request, "x-forwarded-method")?),
             KeyPart::Host => key.part(forwarded(caller, request, "x-forwarded-host")?),
-            KeyPart::Path => {
-                let uri = forwarded(caller, request, "x-forwarded-uri")?;
-                key.part(uri.split(['?', '#']).next().unwrap_or_default())
-            }
+            KeyPart::Path => key.part(path_of(&forwarded(caller, request, "x-forwarded-uri")?)),
             KeyPart::Header(name) => key.part(text_of_header(request.headers(), name)?),
             KeyPart::Text(text) => key.part(text),
         };
@@ -220,16 +217,13 @@ fn key(caller: &Caller, parts: &[KeyPart], request: &Request<()>) -> Result<Key<
 
 /// Returns the key as text for the admin UI; `None` if no text denotes it.
 fn shown_key(caller: &Caller, parts: &[KeyPart], request: &Request<()>) -> Option<String> {
-    let of_header = |name: &str| header(request.headers(), name);
+    let of_header = |name: &str| text_of_header(request.headers(), name).ok();
     let texts = parts.iter().map(|part| match part {
         KeyPart::ClientIp => shown_client(caller, request),
-        KeyPart::Method => of_header("x-forwarded-method").map(str::to_owned),
-        KeyPart::Host => of_header("x-forwarded-host").map(str::to_owned),
-        KeyPart::Path => {
-            let uri = of_header("x-forwarded-uri")?;
-            uri.split(['?', '#']).next().map(str::to_owned)
-        }
-        KeyPart::Header(name) => text_of_header(request.headers(), name).ok(),
+        KeyPart::Method => of_header("x-forwarded-method"),
+        KeyPart::Host => of_header("x-forwarded-host"),
+        KeyPart::Path => of_header("x-forwarded-uri").map(|uri| path_of(&uri).to_owned()),
+        KeyPart::Header(name) => of_header(name),
         KeyPart::Text(text) => Some(text.clone()),
     });
     let texts: Option<Vec<String>> = texts.collect();
@@ -248,12 +242,16 @@ fn shown_client(caller: &Caller, request: &Request<()>) -> Option<String> {
     }
 }
 
-/// Returns the only value of a header that configured peers write.
-fn forwarded<'a>(caller: &Caller, request: &'a Request<()>, name: &str) -> Result<&'a str, Problem> {
+/// Returns the only value of a header that configured peers write. A proxy forwards the bytes of
+/// its client, which need not be ASCII.
+fn forwarded(caller: &Caller, request: &Request<()>, name: &str) -> Result<String, Problem> {
     forwarded_lines(caller, request, name)?;
-    header(request.headers(), name).ok_or_else(|| {
-        Problem::bad_request(format!("{name} is malformed, expected one line of ASCII").into())
-    })
+    text_of_header(request.headers(), name)
+}
+
+/// Returns the path of a URI.
+fn path_of(uri: &str) -> &str {
+    uri.split(['?', '#']).next().unwrap_or_default()
 }
 
 /// Requires that a configured peer wrote a header.
@@ -290,16 +288,6 @@ fn text_of_header(headers: &HeaderMap, name: &str) -> Result<String, Problem> {
         (Some(_), Some(_)) => Err(Problem::bad_request(
             format!("the header {name} is repeated, expected it once").into(),
         )),
-    }
-}
-
-/// Returns the only value of a header, if it is visible ASCII.
-fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
-    let mut values = headers.get_all(name).iter();
-    let value = values.next()?;
-    match values.next() {
-        None => value.to_str().ok(),
-        Some(_) => None,
     }
 }
 
