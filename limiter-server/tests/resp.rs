@@ -179,7 +179,10 @@ fn bad_input_gets_an_error_and_keeps_the_connection_open() {
             &["CL.THROTTLE", "policy:nope:ann", "1", "1", "1"],
             "-ERR policy is `nope`, expected a configured policy",
         ),
-        (&["CL.THROTTLE", "policy:export:ann", "1", "1", "1"], "-ERR"),
+        (
+            &["CL.THROTTLE", "policy:export:ann", "1", "1", "1"],
+            "-ERR policy `export` limits concurrent requests, expected a rate policy: use POST /v1/acquire",
+        ),
         (&[&long], "-ERR unknown command `xxx"),
         (
             &["HELLO", "4"],

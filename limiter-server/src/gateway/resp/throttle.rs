@@ -143,6 +143,13 @@ fn registered(
         )),
         rejection => error_reply(&rejection),
     })?;
+    // The library's own rejection names its functions.
+    if policy.algorithm_name() == "concurrency" {
+        return Err(Reply::error(format!(
+            "ERR policy {} limits concurrent requests, expected a rate policy: use POST /v1/acquire",
+            shown(name.as_bytes())
+        )));
+    }
     Ok((policy, key))
 }
 
