@@ -550,6 +550,35 @@ fn sets_of_a_request_share_its_deadline() {
     assert_eq!(local.unwrap().overall_code(), Code::Ok, "the local quotas decide");
 }
 
+/// The rest of a deadline that no reply can meet does not open the circuit breaker.
+#[test]
+fn circuit_breaker_closes_after_an_outage_under_requests_of_several_sets() {
+    let redis = RedisServer::start();
+    let server = Server::with_policies(POLICIES, &["--redis", &redis.url()]);
+    let client = RlsClient::connect(server.grpc());
+    let keys: Vec<String> = (0..10).map(|number| format!("k{number}")).collect();
+    let call = request(
+        &keys
+            .iter()
+            .map(|key| descriptor("bucket", key))
+            .collect::<Vec<_>>(),
+    );
+    let state = format!("limiter_breaker_state{{node=\"127.0.0.1:{}\"}}", redis.port());
+    support::server::wait_until(|| client.decide(&call).is_ok(), || server.log());
+    redis.pause();
+    for _ in 0..3 {
+        let _ = client.decide(&call);
+    }
+    redis.resume();
+    let peek = request(&[descriptor("bucket", "ann").hits(0)]);
+    let is_closed = || client.decide(&peek).is_ok() && server.metric(&state) == 0.0;
+    support::server::wait_until(is_closed, || {
+        let metrics = server.get("/metrics").body;
+        let lines = metrics.lines().filter(|line| line.contains("breaker"));
+        format!("{:?}: {}", lines.collect::<Vec<_>>(), server.log())
+    });
+}
+
 #[test]
 fn two_servers_on_one_redis_share_a_limit() {
     let redis = RedisServer::start();

@@ -32,6 +32,9 @@ use crate::support::sync::atomic::{AtomicU64, Ordering};
 use crate::support::sync::{Mutex, MutexGuard};
 
 const FAILURES_UNTIL_OPEN: u32 = 5;
+/// The failures of calls with shorter deadlines do not count. Such a deadline is the rest of the
+/// time of a longer call; no reply of a healthy server would close a breaker that opened for it.
+const MIN_DEADLINE: Duration = Duration::from_millis(1);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
@@ -203,6 +206,9 @@ impl Breaker {
     /// Records a call without a reply within `deadline`. Returns whether the breaker rejects more
     /// calls than before.
     pub(crate) fn on_timeout(&self, now: Instant, deadline: Duration) -> bool {
+        if deadline < MIN_DEADLINE {
+            return false;
+        }
         let mut state = self.lock();
         match state.phase {
             // A call from before the opening, or in place of an abandoned probe: the server's

@@ -43,6 +43,19 @@ fn consecutive_failures_open_breaker_and_reply_resets_count() {
 }
 
 #[test]
+fn deadline_that_no_reply_meets_does_not_count() {
+    let (breaker, now) = (Breaker::new(), Instant::now());
+    for _ in 0..3 * FAILURES_UNTIL_OPEN {
+        assert!(!breaker.on_timeout(now, Duration::from_micros(1)));
+    }
+    assert!(passes(&breaker, Duration::from_micros(1), now));
+    for _ in 0..FAILURES_UNTIL_OPEN - 1 {
+        assert!(!fail(&breaker, now));
+    }
+    assert!(fail(&breaker, now) && breaker.rejects(DEADLINE));
+}
+
+#[test]
 fn rejected_call_starts_one_probe_and_its_reply_closes_breaker() {
     let (breaker, later) = open();
     let first = probe(&breaker, later).unwrap();
