@@ -14,6 +14,7 @@ pub(crate) mod key_secret;
 mod outside;
 pub mod reconcile;
 mod registry_text;
+mod replacement;
 pub(crate) mod tokens;
 
 use std::collections::BTreeMap;
@@ -29,8 +30,8 @@ use crate::publish::draft::{Draft, title};
 use crate::publish::error::PublishError;
 use crate::publish::reconcile::{DocumentId, KnownDocument, KnownState, ObservedRegistry, Step, next_step};
 pub(crate) use crate::publish::registry_text::timestamp;
-use crate::publish::registry_text::{known_contents, put, with_mark};
-use crate::store::{ChangeMark, DocumentKind, Store, StoreError, now_micros};
+use crate::publish::registry_text::{known_contents, put};
+use crate::store::{DocumentKind, Store, StoreError, now_micros};
 
 /// The interval between passes without a notification.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -285,32 +286,19 @@ impl Publisher {
                 Ok(false)
             }
             Step::PublishAll { went_back } => {
-                if went_back {
-                    // Another node may have published and confirmed between the two reads. A
-                    // registry that is still the older one after the read of the confirmation has
-                    // lost data, since confirmations follow publications.
-                    let revision = redis.read().await?.map_or(0, |(revision, _)| revision);
-                    if revision != replaced {
-                        return Ok(true);
-                    }
-                    let detail =
-                        "Redis lost the registry or has an older one; the policies were published again";
-                    inner
-                        .store
-                        .raise_alert(&inner.namespace, "registry_went_back", detail, now_micros())
-                        .await?;
+                // Another node may have published and confirmed between the two reads. A registry
+                // that is still the older one after the read of the confirmation has lost data,
+                // since confirmations follow publications.
+                if went_back && redis.read().await?.map_or(0, |(revision, _)| revision) != replaced {
+                    return Ok(true);
                 }
-                let unreadable = guard::unreadable(redis, &known).await?;
-                // A policy in force is published again in any case: without it, its limit would not
-                // be enforced.
-                let is_selected =
-                    |of: &&KnownDocument| of.document.published > 0 || !unreadable.contains(&of.document);
-                let mut draft = Draft::new(PolicyRegistry::new());
-                draft.add(known.documents.values().filter(is_selected));
-                if draft.has_lost() {
-                    return draft.complete().map(|()| false);
-                }
-                self.send(redis, &draft, (&known.newest, replaced)).await
+                self.publish_all(
+                    redis,
+                    &known,
+                    replaced,
+                    went_back.then_some(replacement::WENT_BACK),
+                )
+                .await
             }
             Step::PublishPending => {
                 let unreadable = guard::unreadable(redis, &known).await?;
@@ -321,7 +309,7 @@ impl Publisher {
                 if draft.confirmed().is_empty() {
                     return draft.complete().map(|()| false);
                 }
-                self.send(redis, &draft, (&known.newest, replaced)).await
+                self.send(redis, &draft, (&known, replaced)).await
             }
             Step::Confirm(documents) => {
                 let documents: Vec<_> = documents
@@ -347,29 +335,6 @@ impl Publisher {
                 .await?;
                 Ok(true)
             }
-        }
-    }
-
-    /// Publishes a draft in place of the revision that was read.
-    async fn send(
-        &self,
-        redis: &RedisRegistry,
-        draft: &Draft,
-        (newest, replaced): (&ChangeMark, u64),
-    ) -> Result<bool, PublishError> {
-        let inner = &*self.0;
-        let text = with_mark(&draft.text(), newest);
-        match redis.publish(&text, replaced).await {
-            Ok(revision) => {
-                let revision = i64::try_from(revision).unwrap_or(i64::MAX);
-                inner
-                    .store
-                    .confirm(&inner.namespace, revision, draft.confirmed(), now_micros())
-                    .await?;
-                draft.complete().map(|()| true)
-            }
-            Err(RegistryError::Conflict { .. }) => Ok(true),
-            Err(error) => Err(error.into()),
         }
     }
 

@@ -136,6 +136,59 @@ async fn emptied_redis_receives_the_head_again_with_an_alert() {
     assert_eq!(alerts[0].kind, "registry_went_back");
 }
 
+/// The clock of a new Redis server is behind that of the previous one, or the last revision was one
+/// of a later time: the new revision is higher nevertheless, since processes that follow the
+/// registry reject lower ones.
+#[tokio::test]
+async fn emptied_redis_receives_a_later_revision_than_the_confirmed_one() {
+    let setup = Setup::new().await;
+    setup.save("a", 0, 5).await;
+    setup.publish().await;
+    let (revision, body) = registry_of(&setup.redis).read().await.unwrap().unwrap();
+    let later = revision + 3_600_000;
+    let text = format!("revision = {later}\n{body}");
+    setup.redis.command(&["SET", "prod|book", &text]);
+    setup.publish().await;
+    assert_eq!(
+        setup.store.publication("prod").await.unwrap().registry_revision,
+        i64::try_from(later).unwrap()
+    );
+    setup.redis.command(&["DEL", "prod|book"]);
+    // Another node, which has not published that revision itself.
+    let target = PublicationTarget::Redis(registry_of(&setup.redis));
+    let node = Publisher::new("prod", setup.store.clone(), target);
+    node.publish().await.unwrap();
+    let (found, _) = registry_of(&setup.redis).read().await.unwrap().unwrap();
+    assert!(found > later, "{found}");
+    node.publish().await.unwrap();
+    let (again, _) = registry_of(&setup.redis).read().await.unwrap().unwrap();
+    assert_eq!(again, found, "one publication is enough");
+}
+
+/// Another program, or another node, removes a policy of rates and adds one of concurrency.
+#[tokio::test]
+async fn kind_of_a_policy_that_changed_outside_does_not_end_publication() {
+    let setup = Setup::new().await;
+    setup.save("jobs", 0, 5).await;
+    setup.publish().await;
+    setup
+        .change_outside(|draft| {
+            draft.remove("jobs");
+        })
+        .await;
+    setup.publish().await;
+    let concurrency = "[policy.jobs]\nalgorithm = 'concurrency'\nmax = 3\n";
+    let concurrency = PolicyText::parse("jobs", concurrency).unwrap();
+    setup
+        .change_outside(|draft| concurrency.put_into(draft).unwrap())
+        .await;
+    setup.publish().await;
+    setup.save("b", 0, 6).await;
+    setup.publish().await;
+    assert_eq!(setup.in_force("b").await, Some(6));
+    assert_eq!(setup.in_force("jobs").await, Some(3));
+}
+
 /// The registry has no largest size of one policy, so an import can store a text that is longer
 /// than those that users save.
 #[tokio::test]

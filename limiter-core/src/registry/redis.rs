@@ -211,26 +211,41 @@ impl RedisRegistry {
             })
         };
         let snapshot = reading.await?;
+        let least = registry.published().unwrap_or(0);
         let text = without_revision(text);
-        match store
-            .publish(text, replaced, registry.published().unwrap_or(0))
-            .await?
-        {
-            PublishOutcome::As(revision) => {
-                let adopting = {
-                    let registry = registry.clone();
-                    run_blocking_if_large(text.len(), move || {
-                        Ok(registry.adopt_published(revision, snapshot))
-                    })
-                };
-                adopting.await.map(|_| revision)
-            }
-            PublishOutcome::Conflict(found) => Err(RegistryError::Conflict {
-                expected: replaced,
-                found,
-            }),
-            PublishOutcome::NoneLater => Err(none_later(store)),
-        }
+        let outcome = store.publish(text, replaced, least).await?;
+        let revision = published_revision(store, outcome, replaced)?;
+        let adopting = {
+            let registry = registry.clone();
+            run_blocking_if_large(text.len(), move || {
+                Ok(registry.adopt_published(revision, snapshot))
+            })
+        };
+        adopting.await.map(|_| revision)
+    }
+
+    /// Replaces the text of revision `replaced` (0 if there is none) by one with a revision above
+    /// `least`, and returns it. For programs that manage the registry and do not apply its
+    /// policies: unlike [`publish`](Self::publish), the method neither compares the text with the
+    /// limiter's own registry, which can be older than the text in Redis, nor changes it.
+    ///
+    /// `least` is the highest revision that the program knows, for example from its database.
+    /// Processes that follow the registry reject lower revisions, which Redis would choose after a
+    /// loss of data if its clock is behind that of its predecessor.
+    ///
+    /// # Errors
+    ///
+    /// As [`publish`](Self::publish), except for policies that change between rate and concurrency.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`publish`](Self::publish).
+    pub async fn publish_above(&self, text: &str, replaced: u64, least: u64) -> Result<u64, RegistryError> {
+        let checked = text.to_owned();
+        run_blocking_if_large(text.len(), move || parse_numbered("text", &checked)).await?;
+        let store = &self.0.store;
+        let outcome = store.publish(without_revision(text), replaced, least).await?;
+        published_revision(store, outcome, replaced)
     }
 
     /// Reads the registry in Redis once and adopts it. A rejected text changes nothing.
@@ -311,6 +326,22 @@ impl RedisRegistry {
         let length = text.len();
         let draft = run_blocking_if_large(length, move || PolicyRegistry::from_toml(&text)).await?;
         Ok((revision, draft))
+    }
+}
+
+/// The revision of a published text, or the reason why it was not published.
+fn published_revision(
+    store: &RegistryStore,
+    outcome: PublishOutcome,
+    replaced: u64,
+) -> Result<u64, RegistryError> {
+    match outcome {
+        PublishOutcome::As(revision) => Ok(revision),
+        PublishOutcome::Conflict(found) => Err(RegistryError::Conflict {
+            expected: replaced,
+            found,
+        }),
+        PublishOutcome::NoneLater => Err(none_later(store)),
     }
 }
 

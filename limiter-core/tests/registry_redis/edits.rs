@@ -179,6 +179,33 @@ async fn change_of_limit_kind_is_not_published() {
     assert_eq!(replica.store.read().await.unwrap().unwrap().0, revision);
 }
 
+/// A program that manages the registry does not follow it, so its limiter can have an older text.
+#[tokio::test]
+async fn manager_publishes_above_known_revision_without_its_own_registry() {
+    let (server, namespace) = (RedisServer::start(), namespace());
+    let [manager, other] = [(); 2].map(|()| {
+        let limits = Limiter::redis(server.url()).namespace(&namespace).build();
+        limits.unwrap().redis_registry().unwrap()
+    });
+    let first = manager.publish(&sized(1), 0).await.unwrap();
+    let removed = other.publish("", first).await.unwrap();
+    let concurrency = "[policy.p]\nalgorithm = \"concurrency\"\nmax = 3\n";
+    let turned = other.publish(concurrency, removed).await.unwrap();
+    let refused = manager.publish(concurrency, turned).await;
+    assert!(matches!(refused, Err(RegistryError::Parse { .. })), "{refused:?}");
+    let least = turned + 3_600_000;
+    let published = manager.publish_above(concurrency, turned, least).await;
+    assert_eq!(published.unwrap(), least + 1);
+    let late = manager.publish_above(concurrency, turned, least).await;
+    assert!(matches!(late, Err(RegistryError::Conflict { .. })), "{late:?}");
+    let invalid = manager.publish_above("policy = 1", least + 1, 0).await;
+    assert!(matches!(invalid, Err(RegistryError::Parse { .. })), "{invalid:?}");
+    let document = manager.document("tokens");
+    let least = document.publish("a", 0).await.unwrap() + 3_600_000;
+    server.command(&["DEL", &format!("{namespace}|book|tokens")]);
+    assert_eq!(document.publish_above("a", 0, least).await.unwrap(), least + 1);
+}
+
 #[tokio::test]
 async fn registry_key_of_wrong_type_is_reported() {
     let (server, namespace) = (RedisServer::shared(), namespace());

@@ -126,12 +126,12 @@ impl TokenPublisher {
         let Some(document) = self.document.as_ref().filter(|_| !has_text) else {
             return Ok(());
         };
-        match document.publish(&text, self.published.0).await {
+        // The clock of a new Redis can be behind, and gateways reject a lower revision.
+        match document.publish_above(&text, self.published.0, self.newest).await {
             Ok(revision) => {
                 self.published = (revision, text);
-                // The clock of a new Redis can be behind: each publication raises the revision.
-                self.is_current = revision > self.newest;
-                self.newest = self.newest.max(revision);
+                self.is_current = true;
+                self.newest = revision;
             }
             // Another node has published; the next pass reads its text.
             Err(RegistryError::Conflict { .. }) => self.published.0 = 0,
@@ -228,6 +228,39 @@ mod tests {
             is_suspended: false,
             used_day: None,
         }
+    }
+
+    async fn publisher(redis: &limiter_testing::RedisServer) -> (TokenPublisher, RedisDocument) {
+        let url = format!("sqlite:{}", redis.dir().join("limiter.db").display());
+        let store = Store::open(&url).await.unwrap();
+        let limiter = limiter_core::Limiter::redis(redis.url())
+            .namespace("prod")
+            .build();
+        let registry = limiter.unwrap().redis_registry().unwrap();
+        let document = registry.document(DOCUMENT);
+        let target = crate::publish::PublicationTarget::Redis(registry);
+        let tokens = TokenPublisher::new(&Publisher::new("prod", store, target));
+        (tokens, document)
+    }
+
+    /// The clock of the new Redis is behind that of the previous one. Gateways reject a lower
+    /// revision, so they would reject the tokens after some time.
+    #[tokio::test]
+    async fn tokens_of_an_emptied_redis_have_a_later_revision() {
+        let redis = limiter_testing::RedisServer::start();
+        let (mut tokens, document) = publisher(&redis).await;
+        tokens.pass(true).await.unwrap();
+        let (revision, text) = document.read_after(0).await.unwrap().unwrap();
+        let later = document
+            .publish_above(&text, revision, revision + 3_600_000)
+            .await;
+        tokens.pass(true).await.unwrap();
+        redis.command(&["DEL", "prod|book|tokens"]);
+        tokens.pass(true).await.unwrap();
+        let (found, _) = document.read_after(0).await.unwrap().unwrap();
+        assert!(found > later.unwrap(), "{found}");
+        tokens.pass(true).await.unwrap();
+        assert_eq!(document.read_after(found).await.unwrap(), None);
     }
 
     #[test]

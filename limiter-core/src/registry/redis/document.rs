@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
-use crate::redis::registry_store::{PublishOutcome, RegistryStore, StoredRegistry};
+use crate::redis::registry_store::{RegistryStore, StoredRegistry};
 use crate::registry::RegistryError;
-use crate::registry::redis::{none_later, too_high, unnumbered};
+use crate::registry::redis::{published_revision, too_high, unnumbered};
 use crate::registry::text::without_revision;
 
 /// A text of any format in Redis, with a revision, beside the registry of a namespace. Cheap to
@@ -74,13 +74,21 @@ impl RedisDocument {
     /// If the future is dropped while a request to Redis is in flight, the text is published or
     /// not.
     pub async fn publish(&self, text: &str, replaced: u64) -> Result<u64, RegistryError> {
-        match self.0.publish(text, replaced, 0).await? {
-            PublishOutcome::As(revision) => Ok(revision),
-            PublishOutcome::Conflict(found) => Err(RegistryError::Conflict {
-                expected: replaced,
-                found,
-            }),
-            PublishOutcome::NoneLater => Err(none_later(&self.0)),
-        }
+        self.publish_above(text, replaced, 0).await
+    }
+
+    /// As [`publish`](Self::publish), with a revision above `least`: the highest one that readers
+    /// can know from before a loss of data.
+    ///
+    /// # Errors
+    ///
+    /// As [`publish`](Self::publish).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`publish`](Self::publish).
+    pub async fn publish_above(&self, text: &str, replaced: u64, least: u64) -> Result<u64, RegistryError> {
+        let outcome = self.0.publish(text, replaced, least).await?;
+        published_revision(&self.0, outcome, replaced)
     }
 }
