@@ -11,13 +11,13 @@ mod draft;
 mod error;
 mod guard;
 pub(crate) mod key_secret;
+mod known;
 mod outside;
 pub mod reconcile;
 mod registry_text;
 mod replacement;
 pub(crate) mod tokens;
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -28,9 +28,9 @@ use crate::policy_text::{PolicyText, TextError};
 use crate::publish::database_mark::follows_lost_change;
 use crate::publish::draft::{Draft, title};
 use crate::publish::error::PublishError;
-use crate::publish::reconcile::{DocumentId, KnownDocument, KnownState, ObservedRegistry, Step, next_step};
+use crate::publish::reconcile::{KnownDocument, ObservedRegistry, Step, next_step};
 pub(crate) use crate::publish::registry_text::timestamp;
-use crate::publish::registry_text::{known_contents, put};
+use crate::publish::registry_text::put;
 use crate::store::{DocumentKind, Store, StoreError, now_micros};
 
 /// The interval between passes without a notification.
@@ -267,13 +267,15 @@ impl Publisher {
         if self.has_agreed(versions) {
             return Ok(false);
         }
-        let known = self.known_state().await?;
+        // One time for both: a policy that ends meanwhile would have ended in one of them only.
+        let now = now_micros();
+        let known = self.known_state(now).await?;
         let (replaced, text) = read.unwrap_or_default();
         let found = PolicyRegistry::from_toml(&text)?;
         let follows_lost_change = follows_lost_change(&inner.store, redis, &text).await?;
         let observed = (replaced > 0).then(|| ObservedRegistry {
             revision: i64::try_from(replaced).unwrap_or(i64::MAX),
-            contents: registry_text::contents(&found, now_micros()),
+            contents: registry_text::contents(&found, now),
             follows_lost_change,
         });
         let step = next_step(&known, observed.as_ref());
@@ -325,40 +327,11 @@ impl Publisher {
             }
             Step::Import { documents, restored } => {
                 let revision = observed.map_or(0, |of| of.revision);
-                self.import(
-                    &known,
-                    &found,
-                    revision,
-                    documents.into_iter().collect(),
-                    restored,
-                )
-                .await?;
+                let documents = documents.into_iter().collect();
+                self.import(&known, &found, (revision, now), documents, restored)
+                    .await?;
                 Ok(true)
             }
         }
-    }
-
-    async fn known_state(&self) -> Result<KnownState, PublishError> {
-        let inner = &*self.0;
-        let publication = inner.store.publication(&inner.namespace).await?;
-        let newest = inner.store.newest_mark().await?;
-        let documents = inner.store.documents(&inner.namespace).await?;
-        let mut texts: BTreeMap<DocumentId, BTreeMap<i64, String>> = BTreeMap::new();
-        if documents.iter().any(|of| of.published < of.revision) {
-            for pending in inner.store.pending(&inner.namespace).await? {
-                texts.insert((pending.document.kind, pending.document.name), pending.texts);
-            }
-        }
-        let now = now_micros();
-        let documents = documents.into_iter().map(|document| {
-            let id = (document.kind, document.name.clone());
-            let contents = known_contents(&document, texts.remove(&id), now);
-            (id, KnownDocument { document, contents })
-        });
-        Ok(KnownState {
-            newest,
-            confirmed: publication.registry_revision,
-            documents: documents.collect(),
-        })
     }
 }

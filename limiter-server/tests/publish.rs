@@ -189,6 +189,40 @@ async fn kind_of_a_policy_that_changed_outside_does_not_end_publication() {
     assert_eq!(setup.in_force("jobs").await, Some(3));
 }
 
+/// Another program publishes while policies end, one in each millisecond.
+#[tokio::test]
+async fn policy_that_ends_during_a_pass_is_not_imported_as_a_deletion() {
+    const POLICIES: u64 = 200;
+    let setup = Setup::new().await;
+    let ending = |number: u64, end: u64| {
+        let until = limiter_core::Timestamp::from_micros(end + number * 1_000);
+        let entry = policy(&format!("p{number}"), 5).entry().clone().until(until);
+        let registry = PolicyRegistry::new().with(entry);
+        PolicyText::of(&registry, &format!("p{number}")).unwrap()
+    };
+    let now = || u64::try_from(limiter_server::store::now_micros()).unwrap();
+    let first = now() + 1_500_000;
+    let requests: Vec<SaveRequest> = (0..POLICIES)
+        .map(|number| policy_change(&format!("p{number}"), 0, ending(number, first).to_toml()))
+        .collect();
+    setup.store.save_all(&requests, &author("ann", 1)).await.unwrap();
+    setup.publish().await;
+    let mut round = 0;
+    while now() < first + POLICIES * 1_000 {
+        round += 1;
+        setup
+            .change_outside(|draft| policy("other", round).put_into(draft).unwrap())
+            .await;
+        setup.publish().await;
+    }
+    let documents = setup.store.documents("prod").await.unwrap();
+    let imported = documents
+        .iter()
+        .filter(|of| of.name != "other" && of.revision > 1)
+        .count();
+    assert_eq!(imported, 0, "after {round} publications");
+}
+
 /// The registry has no largest size of one policy, so an import can store a text that is longer
 /// than those that users save.
 #[tokio::test]

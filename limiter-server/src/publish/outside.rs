@@ -6,7 +6,7 @@ use crate::publish::Publisher;
 use crate::publish::error::PublishError;
 use crate::publish::reconcile::{DocumentId, KnownState};
 use crate::publish::registry_text::imported;
-use crate::store::{Author, Origin, OutsideChange, now_micros};
+use crate::store::{Author, Origin, OutsideChange};
 
 /// The author of changes that another program has published.
 const OUTSIDE: &str = "outside";
@@ -16,12 +16,11 @@ impl Publisher {
         &self,
         known: &KnownState,
         found: &PolicyRegistry,
-        revision: i64,
+        (revision, at): (i64, i64),
         documents: Vec<DocumentId>,
         restored: bool,
     ) -> Result<(), PublishError> {
         let inner = &*self.0;
-        let at = now_micros();
         let author = Author {
             name: OUTSIDE.to_owned(),
             origin: Origin::Outside,
