@@ -223,6 +223,27 @@ async fn policy_that_ends_during_a_pass_is_not_imported_as_a_deletion() {
     assert_eq!(imported, 0, "after {round} publications");
 }
 
+/// A newer version of the server has saved a text that this version cannot read, and another
+/// program removes the policy: the text is not in force.
+#[tokio::test]
+async fn unreadable_text_is_no_deletion() {
+    let setup = Setup::new().await;
+    setup.save("a", 0, 5).await;
+    setup.publish().await;
+    let newer = policy_change("a", 1, "[policy.a]\nalgorithm = 'of_the_future'\n".to_owned());
+    setup.store.save(&newer, &author("ann", 1)).await.unwrap();
+    setup
+        .change_outside(|draft| {
+            draft.remove("a");
+        })
+        .await;
+    // The text of the tombstone is not known either, so the next pass reports the policy.
+    let _ = setup.publisher.publish().await;
+    let document = setup.document("a").await;
+    assert_eq!((document.published, document.state), (1, DocumentState::Pending));
+    assert_eq!(setup.store.publication("prod").await.unwrap().pending, 1);
+}
+
 /// The registry has no largest size of one policy, so an import can store a text that is longer
 /// than those that users save.
 #[tokio::test]

@@ -74,7 +74,8 @@ pub(super) fn contents(registry: &PolicyRegistry, now: i64) -> BTreeMap<Document
     contents
 }
 
-/// Returns the content in force and those saved since, by revision.
+/// Returns the content in force and those saved since, by revision, without texts that this program
+/// cannot read: such a text must not be taken for a deletion.
 pub(super) fn known_contents(
     document: &StoredDocument,
     texts: Option<BTreeMap<i64, String>>,
@@ -83,12 +84,14 @@ pub(super) fn known_contents(
     let texts = texts.unwrap_or_else(|| [(document.revision, document.body.clone())].into());
     texts
         .into_iter()
-        .map(|(revision, body)| (revision, content(document, &body, now)))
+        .filter_map(|(revision, body)| Some((revision, content(document, &body, now)?)))
         .collect()
 }
 
-fn content(document: &StoredDocument, body: &str, now: i64) -> Option<String> {
-    match document.kind {
+/// The content of a text; `None` inside for a deletion, and `None` for a text that this program
+/// cannot read.
+fn content(document: &StoredDocument, body: &str, now: i64) -> Option<Option<String>> {
+    Some(match document.kind {
         DocumentKind::Policy => {
             let text = PolicyText::parse_stored(&document.name, body).ok()?;
             (!has_ended(&text, now)).then(|| text.content())
@@ -103,7 +106,7 @@ fn content(document: &StoredDocument, body: &str, now: i64) -> Option<String> {
             let text = overlay_text::of(&overlays).ok()?;
             overlay_text::is_in(&overlays).then_some(text)
         }
-    }
+    })
 }
 
 fn has_ended(text: &PolicyText, now: i64) -> bool {
