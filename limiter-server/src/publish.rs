@@ -30,7 +30,7 @@ use crate::publish::draft::{Draft, title};
 use crate::publish::error::PublishError;
 use crate::publish::reconcile::{KnownDocument, ObservedRegistry, Step, next_step};
 pub(crate) use crate::publish::registry_text::timestamp;
-use crate::publish::registry_text::put;
+use crate::publish::registry_text::{is_damaged, put};
 use crate::store::{DocumentKind, Store, StoreError, now_micros};
 
 /// The interval between passes without a notification.
@@ -260,19 +260,36 @@ impl Publisher {
         let inner = &*self.0;
         // The registry is read before SQL: a publication between the two is then newer than the
         // text that was read, and compare-and-set detects it.
-        let read = redis.read().await?;
+        let (read, unnumbered) = match redis.read().await {
+            Ok(read) => (read, None),
+            Err(error @ RegistryError::Parse { .. }) => (None, Some(error)),
+            Err(error) => return Err(error.into()),
+        };
         let versions = self
             .versions(read.as_ref().map_or(0, |(revision, _)| *revision))
             .await?;
-        if self.has_agreed(versions) {
+        if unnumbered.is_none() && self.has_agreed(versions) {
             return Ok(false);
         }
         // One time for both: a policy that ends meanwhile would have ended in one of them only.
         let now = now_micros();
         let known = self.known_state(now).await?;
         let (replaced, text) = read.unwrap_or_default();
-        let found = PolicyRegistry::from_toml(&text)?;
         let follows_lost_change = follows_lost_change(&inner.store, redis, &text).await?;
+        let is_damaged = unnumbered.is_some() || is_damaged(&text);
+        let found = match unnumbered.map_or_else(|| PolicyRegistry::from_toml(&text), Err) {
+            Ok(found) => found,
+            Err(error) if !is_damaged || known.documents.is_empty() || follows_lost_change => {
+                return Err(error.into());
+            }
+            Err(_) if inner.store.is_read_only() => return Ok(false),
+            Err(error) => {
+                tracing::warn!(namespace = self.namespace(), %error, "replacing the text of the registry");
+                return self
+                    .publish_all(redis, &known, replaced, Some(replacement::DAMAGED))
+                    .await;
+            }
+        };
         let observed = (replaced > 0).then(|| ObservedRegistry {
             revision: i64::try_from(replaced).unwrap_or(i64::MAX),
             contents: registry_text::contents(&found, now),

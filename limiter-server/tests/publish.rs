@@ -189,6 +189,54 @@ async fn kind_of_a_policy_that_changed_outside_does_not_end_publication() {
     assert_eq!(setup.in_force("jobs").await, Some(3));
 }
 
+/// A text without a revision, and one that is not TOML: no process reads either of them. A
+/// suspension is published nevertheless.
+#[tokio::test]
+async fn damaged_registry_is_replaced_with_an_alert() {
+    let setup = Setup::new().await;
+    setup.save("a", 0, 5).await;
+    setup.publish().await;
+    let (revision, body) = registry_of(&setup.redis).read().await.unwrap().unwrap();
+    let broken = format!("revision = {}\n{body}[policy.", revision + 1);
+    for (expected, damaged) in [(1, "garbage".to_owned()), (2, broken)] {
+        setup.redis.command(&["SET", "prod|book", &damaged]);
+        setup.save("a", expected, 6).await;
+        setup.publish().await;
+        assert_eq!(setup.in_force("a").await, Some(6), "{damaged}");
+        let alerts = setup.store.alerts("prod").await.unwrap();
+        assert!(alerts[0].detail.contains("no process reads"), "{alerts:?}");
+    }
+    let (found, _) = registry_of(&setup.redis).read().await.unwrap().unwrap();
+    assert!(found > revision + 1);
+    // The text of a newer program, or one with an error that an operator can correct, stays.
+    for other in ["min_reader = 99\n", "[policy.a]\nalgorithm = 'of_the_future'\n"] {
+        let other = format!("revision = {}\n{other}", found + 1);
+        setup.redis.command(&["SET", "prod|book", &other]);
+        setup.publisher.publish().await.unwrap_err();
+        assert_eq!(setup.redis.command(&["GET", "prod|book"]).text(), other);
+    }
+}
+
+/// The text beside the registry that names the newest change of the database.
+#[tokio::test]
+async fn damaged_mark_does_not_end_publication() {
+    let setup = Setup::new().await;
+    setup.redis.command(&["SET", "prod|book|database", "garbage"]);
+    setup.save("a", 0, 5).await;
+    setup.publish().await;
+    assert_eq!(setup.in_force("a").await, Some(5));
+}
+
+/// An empty database has nothing to publish in place of the text.
+#[tokio::test]
+async fn damaged_registry_stays_beside_an_empty_database() {
+    let setup = Setup::new().await;
+    setup.redis.command(&["SET", "prod|book", "garbage"]);
+    let reason = setup.publisher.publish().await.unwrap_err();
+    assert!(reason.contains("no revision"), "{reason}");
+    assert_eq!(setup.redis.command(&["GET", "prod|book"]).text(), "garbage");
+}
+
 /// Another program publishes while policies end, one in each millisecond.
 #[tokio::test]
 async fn policy_that_ends_during_a_pass_is_not_imported_as_a_deletion() {

@@ -26,7 +26,7 @@ pub(super) async fn follows_lost_change(
     redis: &RedisRegistry,
     registry: &str,
 ) -> Result<bool, PublishError> {
-    let beside = redis.document(DOCUMENT).read_after(0).await?;
+    let beside = absent_if_damaged(redis.document(DOCUMENT).read_after(0).await)?;
     let beside = beside.and_then(|(_, text)| text.parse().ok());
     for mark in [read_mark(registry), beside].into_iter().flatten() {
         if store.has_lost(&mark).await? {
@@ -34,6 +34,17 @@ pub(super) async fn follows_lost_change(
         }
     }
     Ok(false)
+}
+
+/// Returns none for a text without a revision, which no reader accepts: the next publication
+/// replaces it.
+pub(super) fn absent_if_damaged(
+    read: Result<Option<(u64, String)>, RegistryError>,
+) -> Result<Option<(u64, String)>, RegistryError> {
+    match read {
+        Err(RegistryError::Parse { .. }) => Ok(None),
+        read => read,
+    }
 }
 
 /// The text of one namespace.
@@ -68,7 +79,7 @@ impl DatabaseMark {
         }
         let known = if is_full { 0 } else { self.published.0 };
         // Redis is read before the database, which then contains every change that Redis names.
-        match self.document.read_after(known).await? {
+        match absent_if_damaged(self.document.read_after(known).await)? {
             Some((revision, text)) => self.published = (revision, text.parse().ok()),
             None if known == 0 => self.published = (0, None),
             None => {}

@@ -74,6 +74,12 @@ pub(super) fn contents(registry: &PolicyRegistry, now: i64) -> BTreeMap<Document
     contents
 }
 
+/// Returns whether a text is not TOML, so that no process reads any part of it. A text with other
+/// errors can be that of a newer program.
+pub(super) fn is_damaged(text: &str) -> bool {
+    text.parse::<toml::Table>().is_err()
+}
+
 /// Returns the content in force and those saved since, by revision, without texts that this program
 /// cannot read: such a text must not be taken for a deletion.
 pub(super) fn known_contents(

@@ -12,6 +12,9 @@ use crate::store::now_micros;
 /// The alert of a registry that has lost data.
 pub(super) const WENT_BACK: &str =
     "Redis lost the registry or has an older one; the policies were published again";
+/// The alert of a text that no process reads.
+pub(super) const DAMAGED: &str =
+    "Redis had a text of the registry that no process reads; the policies were published again";
 
 impl Publisher {
     /// Publishes all documents in place of the revision that was read, which has lost data if there

@@ -12,7 +12,7 @@ use limiter_core::registry::{RedisDocument, RegistryError};
 
 use crate::access::{Access, Expiry, Scope};
 use crate::publish::Publisher;
-use crate::publish::database_mark::DatabaseMark;
+use crate::publish::database_mark::{DatabaseMark, absent_if_damaged};
 use crate::publish::error::PublishError;
 use crate::store::{Store, StoredToken, now_micros};
 
@@ -163,7 +163,7 @@ impl TokenPublisher {
             return Ok(());
         };
         let known = if is_full { 0 } else { self.published.0 };
-        match document.read_after(known).await? {
+        match absent_if_damaged(document.read_after(known).await)? {
             Some(found) => self.published = found,
             None if known == 0 => self.published = (0, String::new()),
             None => {}
@@ -261,6 +261,21 @@ mod tests {
         assert!(found > later.unwrap(), "{found}");
         tokens.pass(true).await.unwrap();
         assert_eq!(document.read_after(found).await.unwrap(), None);
+    }
+
+    /// Gateways without the database would reject the tokens after some time.
+    #[tokio::test]
+    async fn damaged_texts_in_redis_are_replaced() {
+        let redis = limiter_testing::RedisServer::start();
+        let (mut tokens, document) = publisher(&redis).await;
+        tokens.pass(true).await.unwrap();
+        for name in ["tokens", "database"] {
+            redis.command(&["SET", &format!("prod|book|{name}"), "garbage"]);
+        }
+        tokens.pass(true).await.unwrap();
+        assert!(document.read_after(0).await.unwrap().is_some());
+        let mark = redis.command(&["GET", "prod|book|database"]).text();
+        assert!(mark.starts_with("revision = "), "{mark}");
     }
 
     #[test]
