@@ -316,7 +316,7 @@ mod tests {
             ..fields
         };
         let saved = PolicyText::parse("a b", &fields.text("a b", &text).unwrap()).unwrap();
-        assert_eq!(saved.apps(), Some(vec!["shop".to_owned(), "mail".to_owned()]));
+        assert_eq!(saved.apps(), Some(vec!["mail".to_owned(), "shop".to_owned()]));
     }
 
     #[test]
