@@ -112,6 +112,23 @@ fn text_shows_denials_waits_and_keys() {
 }
 
 #[test]
+fn totals_name_policies_in_shadow_mode() {
+    let files = Files::new();
+    let (_, text, _) = files.replay(&[]);
+    assert!(!text.contains("shadow mode"), "{text}");
+    let shadow =
+        "[policy.tried]\nalgorithm = 'sliding_window'\nlimit = 1\nwindow = '1h'\nenforcement = 'shadow'\n";
+    files.write("policies.toml", &format!("{POLICIES}{shadow}"));
+    let (code, text, errors) = files.replay(&[]);
+    assert_eq!(code, Some(0), "{errors}");
+    let note = "the totals count calls as denied that policies in shadow mode would deny: tried\n";
+    assert!(
+        text.contains("2 admitted, 5 denied") && text.contains(note),
+        "{text}"
+    );
+}
+
+#[test]
 fn json_has_all_numbers() {
     let report = Files::new().json(&[]);
     let result = &report["results"][0];

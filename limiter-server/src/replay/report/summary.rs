@@ -257,6 +257,14 @@ impl PolicySetReport {
                 ),
             );
         }
+        let shadow = self.policies.iter().filter(|of| of.enforcement == "shadow");
+        let shadow: Vec<&str> = shadow.map(|of| of.name.as_str()).collect();
+        if !shadow.is_empty() {
+            notes.push(format!(
+                "{file}: the totals count calls as denied that policies in shadow mode would deny: {}",
+                shadow.join(", ")
+            ));
+        }
         if !self.skipped.is_empty() {
             let names = self.skipped.join(", ");
             notes.push(format!("{file}: concurrency policies are not replayed: {names}"));
