@@ -322,6 +322,9 @@ fn printed_token_works_with_its_printed_entry() {
     let (code, _, errors) = run(&["token", "new", "--name", "x", "--scope", "all"]);
     assert_eq!(code, Some(1));
     assert!(errors.contains("scope `all`"), "{errors}");
+    let (code, _, errors) = run(&["token", "new", "--name", "x", "--scope", "admin:viewer"]);
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("use `token issue`"), "{errors}");
 }
 
 #[test]

@@ -220,6 +220,12 @@ impl FromStr for Scope {
             Some((name, targets)) => (name, Some(targets)),
             None => (text, None),
         };
+        if name == "admin" {
+            return Err(format!(
+                "scope `{text}` is one of the admin API, which accepts tokens of the database only: use `token issue` or the \
+                 page Tokens"
+            ));
+        }
         let action = Action::ALL.into_iter().find(|action| action.name() == name);
         let action = action.ok_or_else(|| {
             let names: Vec<_> = Action::ALL.iter().map(|action| action.name()).collect();
