@@ -122,6 +122,10 @@ fn unsuitable_password_and_unknown_user_are_refused() {
             "there is no database of limiter-server",
         ),
         (
+            of("sqlite:/no/such/file.db", "root", b"battery staple horse\n"),
+            "there is no directory /no/such for the database",
+        ),
+        (
             run_with_input(&["user", "password", "root"], b"battery staple horse\n"),
             "no database: set --database",
         ),

@@ -7,6 +7,7 @@
 //!
 //! Tests: `tests/store.rs`, `tests/store_mariadb.rs`, `tests/store_mysql.rs`.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -74,6 +75,7 @@ impl SqlPool {
         let connections = match scheme {
             "sqlite" => {
                 let options: SqliteConnectOptions = url.parse().map_err(invalid_url)?;
+                require_directory(options.get_filename())?;
                 let options = match if_missing {
                     IfMissing::Create => options
                         .create_if_missing(true)
@@ -191,6 +193,18 @@ impl SqlPool {
             Connections::Postgres(pool) => pool.close().await,
             Connections::MySql(pool) => pool.close().await,
         }
+    }
+}
+
+/// Fails if the directory of a file of SQLite does not exist. The error of SQLite names no path.
+fn require_directory(file: &Path) -> Result<(), StoreError> {
+    let directory = file.parent().filter(|of| !of.as_os_str().is_empty());
+    match directory {
+        Some(directory) if !directory.is_dir() => {
+            let reason = format!("there is no directory {} for the database", directory.display());
+            Err(StoreError::Database(sqlx::Error::Configuration(reason.into())))
+        }
+        _ => Ok(()),
     }
 }
 
