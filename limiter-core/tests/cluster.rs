@@ -242,6 +242,31 @@ async fn moving_slot_charges_each_call_once() {
     drop(cluster);
 }
 
+/// A node has given up a slot, and the other one does not serve it yet: both redirect.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn call_waits_while_two_nodes_redirect_to_each_other() {
+    let cluster = RedisCluster::start();
+    let limits = limiter(&cluster, &namespace());
+    limits.ready().await.unwrap();
+    let slot = cluster.slot_of("moved");
+    let from = cluster.owner_of(slot);
+    let to = (from + 1) % cluster.nodes().len();
+    let id = cluster.node(to).command(&["CLUSTER", "MYID"]).text();
+    let (text, id) = (slot.to_string(), id.as_str());
+    let assign = ["CLUSTER", "SETSLOT", &text, "NODE", id];
+    cluster.node(from).command(&assign);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            std::thread::sleep(Duration::from_millis(15));
+            cluster.node(to).command(&assign);
+        });
+        let decision = tokio::runtime::Handle::current();
+        let decided =
+            tokio::task::block_in_place(|| decision.block_on(limits.check(&policy(), "moved").into_future()));
+        assert!(decided.unwrap().is_allowed());
+    });
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn promoted_replica_charges_each_call_once() {
     let cluster = RedisCluster::builder().replicas(1).start();

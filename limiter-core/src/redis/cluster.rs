@@ -5,7 +5,8 @@
 //! executed.
 //!
 //! Tests: `tests/cluster.rs` (`moving_slot_charges_each_call_once`,
-//! `promoted_replica_charges_each_call_once`), `tests/cluster_batches.rs`.
+//! `promoted_replica_charges_each_call_once`, `call_waits_while_two_nodes_redirect_to_each_other`),
+//! `tests/cluster_batches.rs`.
 
 mod slot_map_refresh;
 
@@ -38,6 +39,9 @@ use crate::support::sync::atomic::{AtomicU32, Ordering};
 
 /// Upper bound of redirections per call; beyond it, the nodes disagree.
 const MAX_REDIRECTIONS: usize = 8;
+/// Redirections without a pause. Two nodes redirect to each other while one has given up a slot and
+/// the other does not serve it yet. The pauses double and add up to 62 ms.
+const IMMEDIATE_REDIRECTIONS: u32 = 2;
 /// Pause before a retry while the keys of a slot are being moved.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(2);
 /// Upper bound of retries of a call while the cluster reports CLUSTERDOWN. The pauses double and
@@ -112,7 +116,7 @@ impl Cluster {
 
     async fn follow<E: NodeOperation>(&self, operation: &E) -> Result<E::Output, StoreError> {
         let slot = operation.slot();
-        let mut asking = Asking::Omitted;
+        let (mut asking, mut moves) = (Asking::Omitted, 0_u32);
         let mut address = self.owner(slot).await?;
         for attempt in 0..MAX_REDIRECTIONS {
             let node = self.0.node(&address)?;
@@ -133,6 +137,11 @@ impl Cluster {
                     address = redirected(&error, &address)?;
                     asking = Asking::Omitted;
                     self.refresh_in_background();
+                    moves += 1;
+                    let doublings = moves.checked_sub(IMMEDIATE_REDIRECTIONS + 1);
+                    if let Some(doublings) = doublings.filter(|_| attempt + 1 < MAX_REDIRECTIONS) {
+                        sleep(TRY_AGAIN_AFTER * (1 << doublings)).await;
+                    }
                 }
                 ErrorKind::Server(ServerErrorKind::Ask) => {
                     address = redirected(&error, &address)?;
