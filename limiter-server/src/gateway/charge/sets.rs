@@ -1,7 +1,8 @@
 //! The limits of a request that are decided atomically.
 //!
 //! Limits with one tag form a set. The same policy and key twice is one limit, which is charged the
-//! sum of its costs. A set has at most [`MAX_ATOMIC`] limits, the most of one atomic decision;
+//! sum of its costs; policies of one name with different numbers, which descriptors of Envoy can
+//! contain, are limits of different sets. A set has at most [`MAX_ATOMIC`] limits, the most of one atomic decision;
 //! further limits of the tag form further sets. Tests: `tests/all_or_nothing.rs`.
 
 use std::collections::HashMap;
@@ -99,7 +100,13 @@ pub(crate) fn atomic_sets(
     let positions = positions.into_iter();
     for (position, limit) in positions.filter_map(|at| Some((at, limits.get(at)?))) {
         let identity = (limit.policy.name(), &limit.key);
-        if let Some((set, number)) = numbers.get(&identity).copied()
+        let known = numbers.get(&identity).copied();
+        let equal = known.filter(|(set, number)| {
+            let first = sets.get(*set).and_then(|set| set.limits.get(*number));
+            let first = first.and_then(|(at, _)| limits.get(*at));
+            first.is_some_and(|first| first.policy == limit.policy)
+        });
+        if let Some((set, number)) = equal
             && let Some(set) = sets.get_mut(set)
         {
             if let Some((_, cost)) = set.limits.get_mut(number) {
@@ -110,7 +117,10 @@ pub(crate) fn atomic_sets(
         }
         let tag = tag(limit);
         let place = match by_tag.get(&tag) {
-            Some(at) if sets.get(*at).is_some_and(|set| set.limits.len() < MAX_ATOMIC) => *at,
+            // A decision cannot contain a limit with two policies.
+            Some(at) if known.is_none() && sets.get(*at).is_some_and(|set| set.limits.len() < MAX_ATOMIC) => {
+                *at
+            }
             _ => {
                 sets.push(AtomicSet::default());
                 by_tag.insert(tag, sets.len() - 1);

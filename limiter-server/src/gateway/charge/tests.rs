@@ -75,6 +75,21 @@ async fn repeated_limit_is_charged_the_sum_of_its_costs() {
     assert_eq!(left(&limiter, &wide, "a").await, 5);
 }
 
+/// Descriptors of Envoy can contain different numbers for one key.
+#[tokio::test]
+async fn repeated_limit_with_other_numbers_is_decided_by_its_own() {
+    let (limiter, five, two) = (limiter(), policy("window", 5), policy("window", 2));
+    let request = [limit(&five, "a", 1), limit(&two, "a", 1), limit(&two, "a", 1)];
+    let denied = charge_all(&limiter, &request).await.unwrap();
+    assert_eq!(allowed(&denied), [true, false, false]);
+    assert_eq!(left(&limiter, &five, "a").await, 5);
+    assert_eq!(
+        allowed(&charge_all(&limiter, &request[..2]).await.unwrap()),
+        [true, true]
+    );
+    assert_eq!(left(&limiter, &five, "a").await, 3);
+}
+
 #[tokio::test]
 async fn peek_that_denies_prevents_all_charges() {
     let (limiter, wide, narrow) = (limiter(), policy("wide", 10), policy("narrow", 1));
