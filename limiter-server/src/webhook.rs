@@ -27,6 +27,8 @@ const CLAIM: Duration = Duration::from_secs(60);
 const LONGEST_PAUSE: Duration = Duration::from_secs(20);
 /// The largest number of events that wait. The oldest ones are dropped beyond it.
 const MAX_BACKLOG: i64 = 1_000;
+/// The number of entries of the audit that are no events from which the position moves past them.
+const MAX_OTHERS: i64 = 1_000;
 /// The age of an event that is sent. An event that a longer transaction can precede waits longer:
 /// [`Store::events_after`].
 const SETTLED: Duration = Duration::from_secs(2);
@@ -98,8 +100,8 @@ impl WebhookSender {
             return Ok(());
         }
         let mut cursor = self.store.event_cursor().await.map_err(failed)?;
-        cursor = self.drop_oldest(cursor).await.map_err(failed)?;
         let before = now.saturating_sub(micros(SETTLED));
+        cursor = self.skip(cursor, before).await.map_err(failed)?;
         let events = self.store.events_after(cursor, before, BATCH).await;
         for event in events.map_err(failed)? {
             match self.client.send(event.id, &self.body(&event)).await {
@@ -113,8 +115,11 @@ impl WebhookSender {
                     count("dropped", 1);
                 }
             }
+            // A slow receiver can outlast the claim. The node that moves the position goes on.
             let moved = self.store.move_event_cursor(cursor, event.id).await;
-            moved.map_err(failed)?;
+            if !moved.map_err(failed)? {
+                return Ok(());
+            }
             cursor = event.id;
         }
         Ok(())
@@ -132,12 +137,21 @@ impl WebhookSender {
         self.refused.1 >= MAX_REFUSALS
     }
 
-    /// Drops the oldest events beyond the largest backlog. Returns the new position.
-    async fn drop_oldest(&self, cursor: i64) -> Result<i64, StoreError> {
+    /// Drops the oldest events beyond the largest backlog, and skips other entries of the audit,
+    /// such as reads of keys, that would be read at each pass. Returns the new position.
+    async fn skip(&self, cursor: i64, before: i64) -> Result<i64, StoreError> {
         let backlog = self.store.count_events_after(cursor).await?;
         let excess = backlog.saturating_sub(MAX_BACKLOG);
         let waiting = i32::try_from(backlog.min(MAX_BACKLOG)).unwrap_or_default();
         metrics::gauge!(BACKLOG).set(f64::from(waiting));
+        if backlog == 0 {
+            let settled = self.store.settled_entry(cursor, before).await?;
+            let is_far = settled.saturating_sub(cursor) >= MAX_OTHERS;
+            return match is_far && self.store.move_event_cursor(cursor, settled).await? {
+                true => Ok(settled),
+                false => Ok(cursor),
+            };
+        }
         if excess <= 0 {
             return Ok(cursor);
         }
@@ -145,7 +159,9 @@ impl WebhookSender {
         let Some(last) = oldest.last() else {
             return Ok(cursor);
         };
-        self.store.move_event_cursor(cursor, last.id).await?;
+        if !self.store.move_event_cursor(cursor, last.id).await? {
+            return Ok(cursor);
+        }
         count("dropped", u64::try_from(oldest.len()).unwrap_or_default());
         tracing::warn!(
             events = oldest.len(),

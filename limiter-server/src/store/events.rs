@@ -39,16 +39,30 @@ impl Store {
         Ok(newest)
     }
 
-    /// Moves the position. Another node may have moved it meanwhile; then nothing changes.
+    /// Moves the position. Returns false if another node has moved it meanwhile: then nothing
+    /// changes.
     ///
     /// # Errors
     ///
     /// [`StoreError`] when the database does not answer.
-    pub async fn move_event_cursor(&self, from: i64, to: i64) -> Result<(), StoreError> {
+    pub async fn move_event_cursor(&self, from: i64, to: i64) -> Result<bool, StoreError> {
         self.require_writable()?;
         let (from, to) = (from.to_string(), to.to_string());
-        let moved = self.replace_setting(CURSOR, Some(&from), &to).await;
-        moved.map(|_| ())
+        self.replace_setting(CURSOR, Some(&from), &to).await
+    }
+
+    /// Returns the newest entry after a position that no event and no transaction can precede if no
+    /// event waits, or the position.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when the database does not answer.
+    pub async fn settled_entry(&self, cursor: i64, before: i64) -> Result<i64, StoreError> {
+        let sql = "SELECT MAX(id) FROM audit WHERE id > ? AND created_at < ?";
+        let oldest = before.saturating_sub(LONGEST_TRANSACTION);
+        let row = self.pool.row(sql, binds![cursor, oldest]).await?;
+        let newest = row.map_or(Ok(None), |row| row.optional_int(0))?;
+        Ok(newest.unwrap_or(cursor))
     }
 
     /// At most `limit` events after a position and before the first one that is not older than

@@ -10,6 +10,7 @@ use limiter_testing::{Proxy, RedisServer};
 use serde_json::{Value, json};
 
 use crate::support::admin::{AdminClient, policy_of_all, with_database};
+use crate::support::databases::{execute, texts};
 use crate::support::server::{Directory, Server, wait_until};
 
 /// A receiver that answers with the statuses of a list, and with the last one from then on.
@@ -21,6 +22,11 @@ struct Receiver {
 
 impl Receiver {
     fn start(answers: &[&str]) -> Self {
+        Self::with_hook(answers, || {})
+    }
+
+    /// Runs a hook before each answer.
+    fn with_hook(answers: &[&str], hook: impl Fn() + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let receiver = Self {
             address: listener.local_addr().unwrap(),
@@ -51,6 +57,7 @@ impl Receiver {
                     .lock()
                     .unwrap()
                     .push(serde_json::from_slice(&body).unwrap_or(Value::Null));
+                hook();
                 let answer = match answers.len() {
                     1 => answers[0].clone(),
                     _ => answers.remove(0),
@@ -105,6 +112,65 @@ fn receiver_gets_saves_and_suspensions_again_after_failures() {
     let sample = "limiter_server_webhook_events_total{result=\"failed\"}";
     wait_until(|| server.metric(sample) > 0.5, || server.log());
     assert!(!server.log().contains("key=k"), "the URL is secret");
+}
+
+/// Adds entries of the audit with an old time, in one statement.
+fn add_entries(url: &str, action: &str, count: u32) {
+    let sql = format!(
+        "INSERT INTO audit (namespace, created_at, actor, action, object) \
+         WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {count}) \
+         SELECT 'default', 1, 'ann', '{action}', 'p' || n FROM numbers"
+    );
+    execute(url, &[sql]);
+}
+
+/// A slow receiver outlasts the claim of the task, and another node goes on.
+#[test]
+fn node_whose_position_another_node_has_moved_sends_no_further_events() {
+    let directory = Directory::new();
+    let url = format!("sqlite:{}", directory.path().join("limiter.db").display());
+    let moved = url.clone();
+    let receiver = Receiver::with_hook(&["204 No Content"], move || {
+        let newest = "UPDATE setting SET content = (SELECT MAX(id) FROM audit) WHERE name = 'webhook'";
+        execute(&moved, &[newest.to_owned()]);
+    });
+    let settings = format!("[webhook]\nurl = 'http://{}/'\n", receiver.address);
+    directory.write("limiter-server.toml", &settings);
+    let server = with_database(directory, &url, &[]);
+    let root = AdminClient::set_up(&server);
+    add_entries(&url, "policy.update", 3);
+    wait_until(|| !receiver.bodies().is_empty(), || server.log());
+    assert_eq!(
+        root.put_policy("search", 0, &policy_of_all("search", 1)).status,
+        200
+    );
+    let objects = || {
+        let bodies = receiver.bodies();
+        bodies.iter().map(|of| of["object"].clone()).collect::<Vec<_>>()
+    };
+    wait_until(|| objects().contains(&json!("search")), || server.log());
+    assert_eq!(objects(), [json!("p1"), json!("search")]);
+}
+
+/// Reads of keys are no events, and would be read again at each pass.
+#[test]
+fn position_moves_past_many_entries_that_are_no_events() {
+    let receiver = Receiver::start(&["204 No Content"]);
+    let (server, root) = server_with(&receiver);
+    let url = format!(
+        "sqlite:{}",
+        server.directory().path().join("limiter.db").display()
+    );
+    add_entries(&url, "key.read", 1_500);
+    let number = |sql: &str| texts(&url, sql)[0].parse::<i64>().unwrap();
+    let newest = number("SELECT CAST(MAX(id) AS TEXT) FROM audit WHERE action = 'key.read'");
+    let position = || number("SELECT content FROM setting WHERE name = 'webhook'");
+    wait_until(|| position() >= newest, || server.log());
+    assert_eq!(
+        root.put_policy("search", 0, &policy_of_all("search", 1)).status,
+        200
+    );
+    wait_until(|| !receiver.bodies().is_empty(), || server.log());
 }
 
 /// Another program publishes a policy while a save of the same policy waits for Redis.
