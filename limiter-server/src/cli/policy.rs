@@ -25,7 +25,7 @@ use crate::error_text::with_causes;
 use crate::overlay_text;
 use crate::policy_text::parse_rules;
 use crate::serve::policies;
-use crate::store::{DocumentKind, Origin, Store};
+use crate::store::{DocumentKind, Origin, Store, StoredDocument};
 
 /// The longest name of an owner in bytes that all databases store.
 const MAX_OWNER_BYTES: usize = 255;
@@ -231,8 +231,17 @@ async fn export(store: &Store, namespace: &str) -> Result<String, String> {
         .await
         .map_err(|error| with_causes(&error))?;
     let registry = PolicyRegistry::new();
-    for document in documents.iter().filter(|of| !of.is_deleted) {
-        let invalid = |error: &dyn std::error::Error| format!("{}: {}", document.name, with_causes(error));
+    let invalid =
+        |of: &StoredDocument, error: &dyn std::error::Error| format!("{}: {}", of.name, with_causes(error));
+    let rules = documents.iter().find(|of| of.kind == DocumentKind::Rules);
+    let rules = match rules.filter(|of| !of.is_deleted) {
+        Some(document) => parse_rules(&document.body).map_err(|error| invalid(document, &error))?,
+        None => Vec::new().into(),
+    };
+    // Another program can end a policy that rules name, and a file of rules needs all policies.
+    let is_named = |of: &StoredDocument| rules.iter().any(|rule| rule.policy() == of.name);
+    for document in documents.iter().filter(|of| !of.is_deleted || is_named(of)) {
+        let invalid = |error: &dyn std::error::Error| invalid(document, error);
         match document.kind {
             DocumentKind::Policy => {
                 let text = document.policy().map_err(|error| invalid(&error))?;
@@ -242,14 +251,12 @@ async fn export(store: &Store, namespace: &str) -> Result<String, String> {
                 let overlays = overlay_text::parse(&document.body).map_err(|error| invalid(&error))?;
                 overlay_text::copy(&overlays, &registry).map_err(|error| invalid(&error))?;
             }
-            DocumentKind::Rules => {
-                let rules = parse_rules(&document.body).map_err(|error| invalid(&error))?;
-                registry
-                    .set_rules(rules.iter().cloned())
-                    .map_err(|error| invalid(&error))?;
-            }
+            DocumentKind::Rules => {}
         }
     }
+    registry
+        .set_rules(rules.iter().cloned())
+        .map_err(|error| with_causes(&error))?;
     Ok(registry.to_toml())
 }
 

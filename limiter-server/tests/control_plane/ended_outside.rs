@@ -5,7 +5,7 @@ use limiter_testing::RedisServer;
 use serde_json::json;
 
 use crate::support::admin::{AdminClient, policy_of_all, with_sqlite};
-use crate::support::server::wait_until;
+use crate::support::server::{run, wait_until};
 
 #[test]
 fn policy_of_a_rule_that_ends_outside_blocks_no_other_edit() {
@@ -42,4 +42,13 @@ fn policy_of_a_rule_that_ends_outside_blocks_no_other_edit() {
     // New rules do not name the policy.
     let refused = root.send("PUT", path, &[("if-match", "1")], &body);
     assert_eq!(refused.status, 422, "{}", refused.body);
+    // The exported file is valid, and applies without changes.
+    let directory = server.directory();
+    let database = format!("sqlite:{}", directory.path().join("limiter.db").display());
+    let (code, exported, errors) = run(&["policy", "export", "--database", &database]);
+    assert_eq!(code, Some(0), "{errors}");
+    directory.write("exported.toml", &exported);
+    let file = directory.path().join("exported.toml").display().to_string();
+    let (code, output, errors) = run(&["policy", "diff", "-f", &file, "--database", &database]);
+    assert_eq!((code, output.as_str()), (Some(0), "no changes\n"), "{errors}");
 }

@@ -54,7 +54,13 @@ pub(super) fn plan(
     for name in &names {
         let text = PolicyText::of(desired, name)
             .ok_or_else(|| format!("the name of policy `{name}` is too long, expected at most 255 bytes"))?;
-        let current = find(DocumentKind::Policy, name).filter(|of| !of.is_deleted);
+        let found = find(DocumentKind::Policy, name);
+        // An export contains the tombstone of a policy that another program has ended, and that
+        // rules name.
+        if found.is_some_and(|of| of.is_deleted) && text.is_ended_at(timestamp(now_micros())) {
+            continue;
+        }
+        let current = found.filter(|of| !of.is_deleted);
         let before = current.and_then(|of| of.policy().ok());
         // Quotas that are set by the API stay, unless the file lists quotas of the policy.
         let text = match &before {
