@@ -3,6 +3,7 @@
 //! The form states a policy as its sentence does: requests per time, with bursts. The text
 //! keeps every setting that the form does not show. Tests: below.
 
+use limiter_core::Amount;
 use serde::Deserialize;
 use serde_json::Map;
 use toml::{Table, Value};
@@ -184,9 +185,13 @@ impl PolicyFields {
 
     /// Returns the fields with twice the permits, which a form offers for a raise.
     pub(super) fn doubled(&self) -> Self {
-        let twice = |text: &str| match text.parse::<u64>() {
-            Ok(number) => number.saturating_mul(2).to_string(),
-            Err(_) => text.to_owned(),
+        let twice = |text: &str| {
+            let amount = Amount::try_from(text).ok();
+            let thousandths = amount.and_then(|of| u64::try_from(of.as_thousandths()).ok());
+            match thousandths.and_then(|of| of.checked_mul(2)) {
+                Some(twice) => Amount::from_thousandths(twice).to_string(),
+                None => text.to_owned(),
+            }
         };
         Self {
             requests: twice(&self.requests),
@@ -343,6 +348,17 @@ mod tests {
             serde_json::Value::Object(numbers),
             serde_json::json!({ "capacity": 40, "rate": "200/1m" })
         );
+    }
+
+    #[test]
+    fn raise_doubles_all_numbers() {
+        for (number, expected) in [("7", "14"), ("2.5", "5"), ("0.125", "0.25"), ("many", "many")] {
+            let fields = PolicyFields {
+                burst: number.to_owned(),
+                ..PolicyFields::default()
+            };
+            assert_eq!(fields.doubled().burst, expected);
+        }
     }
 
     #[test]
