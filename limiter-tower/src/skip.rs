@@ -121,12 +121,12 @@ impl<B> SkipRequest<B> for Paths {
 
 /// Applies the extractor or classifier `E` unless `S` skips the request. Created by
 /// [`RateLimitLayer::skip`](crate::RateLimitLayer::skip) and the `skip` of other layers.
-pub struct Unless<S, E> {
+pub struct UnlessSkipped<S, E> {
     skip: Arc<S>,
     key: Arc<E>,
 }
 
-impl<S, E> Unless<S, E> {
+impl<S, E> UnlessSkipped<S, E> {
     pub(crate) fn new(skip: Arc<S>, key: Arc<E>) -> Self {
         Self { skip, key }
     }
@@ -144,15 +144,15 @@ impl<S, E> Unless<S, E> {
     }
 }
 
-impl<B, S: SkipRequest<B>, E: KeyExtractor<B>> KeyExtractor<B> for Unless<S, E> {
+impl<B, S: SkipRequest<B>, E: KeyExtractor<B>> KeyExtractor<B> for UnlessSkipped<S, E> {
     fn extract<'a>(&'a self, request: &'a Request<B>) -> Extraction<'a> {
         self.unless_skipped(request, |key| key.extract(request))
             .unwrap_or(Extraction::Skip)
     }
 }
 
-impl<S, E> fmt::Debug for Unless<S, E> {
+impl<S, E> fmt::Debug for UnlessSkipped<S, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Unless")
+        f.write_str("UnlessSkipped")
     }
 }

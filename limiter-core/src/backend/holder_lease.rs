@@ -10,7 +10,7 @@ use crate::observe;
 use crate::redis::RedisBackend;
 use crate::request::{HolderRenewal, HolderReply, ValidatedLimit};
 #[cfg(feature = "redis")]
-use crate::support::real_time::within;
+use crate::support::real_time::with_deadline;
 
 impl Backend {
     /// Reads the lease of a holder, or renews it, within a deadline.
@@ -46,7 +46,7 @@ impl RedisBackend {
         let _invalidation = renewal.map(|_| self.denials.forget(&request));
         let mut in_force = None;
         if limit.policy.is_scaled() {
-            in_force = within(deadline, self.inherit(&request)).await?;
+            in_force = with_deadline(deadline, self.inherit(&request)).await?;
         }
         let limit = in_force
             .as_ref()

@@ -41,7 +41,7 @@ use crate::request::{DecisionRequest, IdentifiedLimit, ValidatedLimit, Verdict};
 use crate::store_failure::without_store;
 use crate::support::clock::Clock;
 use crate::support::log_throttle::LogThrottle;
-use crate::support::real_time::{CallDeadline, within};
+use crate::support::real_time::{CallDeadline, with_deadline};
 
 /// Redis, the caches in front of it, and the fallback for its outages.
 #[derive(Debug)]
@@ -315,7 +315,7 @@ impl RedisBackend {
         change: UsageCorrection,
     ) -> Result<(), StoreError> {
         let in_force = match request.is_scaled() {
-            true => Box::pin(within(request.deadline(), self.inherit(request))).await?,
+            true => Box::pin(with_deadline(request.deadline(), self.inherit(request))).await?,
             false => None,
         };
         self.change_unscaled(in_force.as_ref().unwrap_or(request), change)
@@ -344,7 +344,7 @@ impl RedisBackend {
             cost: rest,
             ..limit.clone()
         };
-        let answer = within(request.deadline(), self.store.change(&limit, change)).await;
+        let answer = with_deadline(request.deadline(), self.store.change(&limit, change)).await;
         let verdict = answer.inspect_err(|error| observe::store_failed(error.kind()))?;
         if request.on_store_failure() == OnStoreFailure::Local {
             self.fallback.on_verdict(request, &verdict, self.clock.now());
@@ -372,7 +372,7 @@ impl RedisBackend {
         for limit in &request.limits {
             self.denial_counts.forget(limit.identity);
         }
-        let answer = within(request.deadline(), self.store.reset(request)).await;
+        let answer = with_deadline(request.deadline(), self.store.reset(request)).await;
         answer.inspect_err(|error| observe::store_failed(error.kind()))?;
         self.leases.forget(request);
         self.fallback.forget(request);
@@ -381,7 +381,7 @@ impl RedisBackend {
 
     pub(crate) async fn ready(&self, patience: Duration) -> Result<(), StoreError> {
         let permits = store::nothing(READY_WITHIN);
-        within(patience, self.store.ready([permits])).await
+        with_deadline(patience, self.store.ready([permits])).await
     }
 
     /// Returns the connection to Redis with its scripts.

@@ -16,7 +16,7 @@ use crate::redis::RedisStore;
 use crate::redis::script::reply::{self, Reader, malformed};
 use crate::redis::script::{Call, HOLDER_LEASE, wire};
 use crate::request::{HolderLease, HolderRenewal, HolderReply, ValidatedLimit};
-use crate::support::real_time::within;
+use crate::support::real_time::with_deadline;
 use crate::units::Timestamp;
 
 const READ: u8 = 0;
@@ -59,7 +59,7 @@ impl RedisStore {
         }
         plan.extend_from_slice(data);
         let call = Call::new(&HOLDER_LEASE, [key, record], plan, deadline);
-        match within(deadline, self.route.run(&call)).await? {
+        match with_deadline(deadline, self.route.run(&call)).await? {
             Value::BulkString(bytes) => read(&bytes),
             _ => Err(malformed()),
         }

@@ -28,7 +28,7 @@ use crate::redis::permit_leases::store::{ConcurrencyStore, Occupancy};
 use crate::request::ValidatedLimit;
 use crate::support::clock::Clock;
 use crate::support::real_time;
-use crate::support::real_time::within;
+use crate::support::real_time::with_deadline;
 use crate::support::sync::{Mutex, MutexGuard};
 
 /// The permit leases of this process.
@@ -98,7 +98,7 @@ impl PermitLeases {
         // Releases itself on drop, in every state of the call.
         let lease = PermitLease::for_request(self, limit.identity, &key, self.register.permit(terms));
         let reply = self.register.enter(&key, lease.permit(), deadline);
-        match within(deadline, reply).await {
+        match with_deadline(deadline, reply).await {
             Ok((true, result)) => {
                 let held = self.count(limit.identity, terms, lease)?;
                 Ok(AcquireOutcome::Admitted(held, result))
@@ -152,7 +152,7 @@ impl PermitLeases {
         deadline: Duration,
     ) -> Result<Occupancy, StoreError> {
         let key = self.register.key(limit);
-        within(deadline, self.register.peek(&key, deadline)).await
+        with_deadline(deadline, self.register.peek(&key, deadline)).await
     }
 
     /// Removes the permits of other processes. A live process registers its permits again with its
@@ -163,7 +163,7 @@ impl PermitLeases {
         deadline: Duration,
     ) -> Result<(), StoreError> {
         let key = self.register.key(limit);
-        within(deadline, self.register.reset(&key, deadline)).await?;
+        with_deadline(deadline, self.register.reset(&key, deadline)).await?;
         self.table.notify_first(limit.identity);
         Ok(())
     }

@@ -32,7 +32,7 @@ use crate::request::{DecisionRequest, ValidatedLimit, Verdict};
 use crate::support::background_task::{BackgroundTask, TaskNumber};
 use crate::support::clock::Clock;
 use crate::support::join::join_completed;
-use crate::support::real_time::within;
+use crate::support::real_time::with_deadline;
 
 /// The pause between two rounds of reports.
 pub(crate) const REPORT_EVERY: Duration = Duration::from_millis(100);
@@ -79,7 +79,7 @@ impl PermitReporter {
         let timeout = MIN_TIMEOUT.max(limit.policy.deadline());
         let key = leased_limit::key(limit, &self.namespace);
         let call = leased_limit::apply_change(limit, change, key, self.clock.injected(), timeout);
-        let reply = within(timeout, self.route.run(&call)).await?;
+        let reply = with_deadline(timeout, self.route.run(&call)).await?;
         leased_limit::changed(&reply, limit, change)
     }
 
@@ -95,7 +95,7 @@ impl PermitReporter {
         };
         let states = StateStore::new(&self.route, &self.clock, &self.namespace);
         let timeout = MIN_TIMEOUT.max(policy.deadline());
-        match within(timeout, states.convert(limit, scaled)).await? {
+        match with_deadline(timeout, states.convert(limit, scaled)).await? {
             true => Ok(policy),
             false => Ok(&scaled.before),
         }

@@ -27,7 +27,7 @@ pub(crate) use crate::redis::registry_store::subscribers::{SubscriberRecord, Sub
 use crate::redis::script::{Call, REGISTRY, wire};
 use crate::redis::topology::slots::slot;
 use crate::support::clock::Clock;
-use crate::support::real_time::within;
+use crate::support::real_time::with_deadline;
 
 /// The maximum revision. Lua's numbers are exact up to it.
 const MAX_REVISION: u64 = 9_007_199_254_740_991;
@@ -164,7 +164,7 @@ impl RegistryStore {
         }
         plan.extend_from_slice(text.as_bytes());
         let call = Call::new(&REGISTRY, [&self.key], plan, Self::TIMEOUT);
-        let reply = within(Self::TIMEOUT, self.route.run(&call)).await?;
+        let reply = with_deadline(Self::TIMEOUT, self.route.run(&call)).await?;
         let (found, new) = redis::from_redis_value::<(String, String)>(reply).map_err(|_| malformed())?;
         let found = found.parse::<i64>().map_err(|_| malformed())?;
         match new.parse::<i64>().map(u64::try_from) {
@@ -220,7 +220,7 @@ impl RegistryStore {
 
     async fn run(&self, words: &[&str], timeout: Duration) -> Result<Value, StoreError> {
         let call = Call::of_command(words, &self.key, timeout);
-        within(timeout, self.route.run(&call)).await
+        with_deadline(timeout, self.route.run(&call)).await
     }
 
     /// Subscribes to publications on one server; a cluster forwards messages to all of its nodes.
@@ -239,7 +239,7 @@ impl RegistryStore {
             connection.subscribe(&self.key).await?;
             Ok(RegistrySubscription(connection))
         };
-        within(Self::SUBSCRIBE_TIMEOUT, subscription).await
+        with_deadline(Self::SUBSCRIBE_TIMEOUT, subscription).await
     }
 }
 

@@ -18,7 +18,7 @@ use crate::redis::error_mapping::is_temporary;
 use crate::redis::heartbeat::Heartbeat;
 use crate::support::background_task::{BackgroundTask, TaskNumber};
 use crate::support::clock::Clock;
-use crate::support::real_time::within;
+use crate::support::real_time::with_deadline;
 use crate::support::sync::{Mutex, MutexGuard};
 use crate::units::Timestamp;
 
@@ -138,7 +138,7 @@ async fn count_until_left(shared: Arc<SharedReplicas>, task: TaskNumber, mut lef
 impl SharedReplicas {
     /// Renews the registration and updates the count. Returns whether the count has changed.
     async fn count(&self) -> Result<bool, StoreError> {
-        let reported = within(Heartbeat::TIMEOUT, self.heartbeat.beat(LIFE)).await;
+        let reported = with_deadline(Heartbeat::TIMEOUT, self.heartbeat.beat(LIFE)).await;
         let now = self.clock.now();
         let mut counted = self.lock();
         match reported {
@@ -174,7 +174,7 @@ impl SharedReplicas {
 
     /// Removes the registration. Without this beat, it ends by itself, only later.
     async fn leave(&self) {
-        let _ = within(Heartbeat::TIMEOUT, self.heartbeat.beat(Duration::ZERO)).await;
+        let _ = with_deadline(Heartbeat::TIMEOUT, self.heartbeat.beat(Duration::ZERO)).await;
     }
 
     fn lock(&self) -> MutexGuard<'_, ReplicaCount> {

@@ -19,7 +19,7 @@ use crate::redis::Route;
 use crate::redis::script::reply::{self, Reader, malformed};
 use crate::redis::script::{Call, RESERVATION, wire};
 use crate::support::clock::Clock;
-use crate::support::real_time::within;
+use crate::support::real_time::with_deadline;
 use crate::units::{Timestamp, micros_ceil};
 
 const STORE: u8 = 0;
@@ -100,7 +100,7 @@ impl<'a> ReservationStore<'a> {
     async fn run(&self, id: StoredId, plan: Vec<u8>, deadline: Duration) -> Result<Vec<u8>, StoreError> {
         let key = self.namespace.reservation_key(id);
         let call = Call::new(&RESERVATION, [key], plan, deadline);
-        match within(deadline, self.route.run(&call)).await? {
+        match with_deadline(deadline, self.route.run(&call)).await? {
             Value::BulkString(bytes) => Ok(bytes),
             _ => Err(malformed()),
         }

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 #[cfg(feature = "redis")]
 pub(crate) use crate::support::real_time::call_deadline::{
-    CallDeadline, no_answer_within, reply_until, within,
+    CallDeadline, no_answer_within, reply_until, with_deadline,
 };
 use crate::support::real_time::timer::Timer;
 

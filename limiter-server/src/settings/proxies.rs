@@ -1,6 +1,6 @@
 //! The proxies whose `X-Forwarded-*` headers are read.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use axum::http::{HeaderMap, Request};
 use ipnet::{IpNet, Ipv6Net};
@@ -63,7 +63,10 @@ impl ForwardingProxies {
         let client = addresses.find(|address| address.is_none_or(|address| !self.trusts(address)));
         Some(match client??.to_canonical() {
             IpAddr::V4(address) => address.to_string(),
-            IpAddr::V6(address) => Ipv6Net::new(address, 64).ok()?.trunc().to_string(),
+            IpAddr::V6(address) => match translated(address) {
+                Some(address) => address.to_string(),
+                None => Ipv6Net::new(address, 64).ok()?.trunc().to_string(),
+            },
         })
     }
 
@@ -71,6 +74,13 @@ impl ForwardingProxies {
     pub fn client_ip(&self) -> &ClientIp {
         &self.client_ip
     }
+}
+
+/// Returns the IPv4 address that a NAT64 has translated (RFC 6052): the extractor has it as key.
+fn translated(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let (network, address) = (address.to_bits() >> 32, address.octets());
+    let [.., a, b, c, d] = address;
+    (network == 0x0064_ff9b << 64).then(|| Ipv4Addr::new(a, b, c, d))
 }
 
 #[cfg(test)]
@@ -103,5 +113,25 @@ mod tests {
             client("10.0.7.9", &["2001:db8::1"]),
             client("10.0.7.9", &["2001:db8::2"])
         );
+    }
+
+    #[test]
+    fn text_of_a_client_denotes_its_key() {
+        let proxies = ForwardingProxies::new(["10.0.7.0/24".parse().unwrap()]);
+        let peer = SocketAddr::new("10.0.7.9".parse().unwrap(), 1);
+        for (forwarded, text) in [
+            ("192.0.2.1", "192.0.2.1"),
+            ("::ffff:192.0.2.1", "192.0.2.1"),
+            ("64:ff9b::192.0.2.1", "192.0.2.1"),
+            ("64:ff9b:1::192.0.2.1", "64:ff9b:1::/64"),
+            ("2001:db8::1", "2001:db8::/64"),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.append(FORWARDED_FOR, HeaderValue::from_static(forwarded));
+            let found = proxies.client_text(&headers);
+            assert_eq!(found.as_deref(), Some(text), "{forwarded}");
+            let key = proxies.client_of(&headers, peer);
+            assert_eq!(key, Key::from(text), "{forwarded}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 use http::Request;
 
 use super::priority::Priority;
-use crate::skip::{SkipRequest, Unless};
+use crate::skip::{SkipRequest, UnlessSkipped};
 
 /// Returns the priority of a request with a body of type `B`. Implemented by closures that return a
 /// [`Priority`] or an [`Option`] of one.
@@ -43,7 +43,7 @@ impl<B> Classify<B> for DefaultPriority {
     }
 }
 
-impl<B, S: SkipRequest<B>, C: Classify<B>> Classify<B> for Unless<S, C> {
+impl<B, S: SkipRequest<B>, C: Classify<B>> Classify<B> for UnlessSkipped<S, C> {
     fn classify(&self, request: &Request<B>) -> Option<Priority> {
         self.unless_skipped(request, |classify| classify.classify(request))
             .flatten()

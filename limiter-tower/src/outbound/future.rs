@@ -99,7 +99,7 @@ async fn decide(
 }
 
 impl<S: Service<Request<B>>, B> OutboundFuture<S, B> {
-    pub(super) fn asking(peer: Arc<PeerLimits>, key: Key<'static>, ready: S, request: Request<B>) -> Self {
+    pub(super) fn deciding(peer: Arc<PeerLimits>, key: Key<'static>, ready: S, request: Request<B>) -> Self {
         let bound = wait::timeout(request.headers());
         Self::waiting(Box::pin(decide(peer, key, bound)), ready, request)
     }

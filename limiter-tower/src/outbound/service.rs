@@ -46,7 +46,7 @@ where
                 Poll::Ready(Err(rejection)) => NotSent::Rejected(rejection),
                 Poll::Pending => {
                     let (peer, key) = (Arc::clone(&self.gate.shared.config), key.into_owned());
-                    return OutboundFuture::asking(peer, key, self.gate.take_ready(), request);
+                    return OutboundFuture::deciding(peer, key, self.gate.take_ready(), request);
                 }
             },
             Extraction::Skip => return OutboundFuture::calling(self.gate.inner.call(request), None),

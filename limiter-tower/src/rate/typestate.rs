@@ -13,7 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::extractors::{WithChosenPolicies, WithCost};
-use crate::skip::Unless;
+use crate::skip::UnlessSkipped;
 
 /// A layer without a key. It does not implement [`Layer`](tower_layer::Layer).
 #[derive(Clone, Copy, Debug)]
@@ -128,11 +128,11 @@ impl<S, P> Skipping<S, P> {
 }
 
 impl<E, S, P: RequestOptions<E>> RequestOptions<E> for Skipping<S, P> {
-    type Extractor = Unless<S, P::Extractor>;
+    type Extractor = UnlessSkipped<S, P::Extractor>;
 
     fn apply(&self, extractor: Arc<E>) -> Arc<Self::Extractor> {
         let extractor = self.options.apply(extractor);
-        Arc::new(Unless::new(Arc::clone(&self.skip), extractor))
+        Arc::new(UnlessSkipped::new(Arc::clone(&self.skip), extractor))
     }
 }
 

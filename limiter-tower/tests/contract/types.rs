@@ -6,7 +6,7 @@ use limiter_tower::future::ResponseFuture;
 use limiter_tower::key::{self, Extraction, KeyExtractor};
 use limiter_tower::outbound::{self, Host, Outbound, OutboundFuture, OutboundLayer};
 use limiter_tower::settlement::ReportedCost;
-use limiter_tower::skip::{Paths, SkipRequest, Unless};
+use limiter_tower::skip::{Paths, SkipRequest, UnlessSkipped};
 use limiter_tower::typestate::WithKey;
 use limiter_tower::typestate::{
     FixedPolicies, LimitsFor, MissingKey, PoliciesPerRequest, WithChosenPolicies, WithCost,
@@ -58,7 +58,7 @@ const _: () = {
     is_shared::<LimitsFor<Closure>>();
     is_shared::<WithChosenPolicies<key::Header, Closure>>();
     is_shared::<WithCost<key::Header, Closure>>();
-    is_shared::<Unless<Paths, key::Header>>();
+    is_shared::<UnlessSkipped<Paths, key::Header>>();
     is_shared::<ResponseBody<Bytes>>();
 
     // Types that wait for futures of other types are polled by one task.
@@ -72,7 +72,7 @@ const _: () = {
     finds_keys::<(key::Path, key::Header, key::Global, Closure)>();
     finds_keys::<WithChosenPolicies<key::Header, fn(&http::Request<String>) -> PolicySet>>();
     finds_keys::<WithCost<key::Header, fn(&http::Request<String>) -> u32>>();
-    finds_keys::<Unless<Paths, key::Header>>();
+    finds_keys::<UnlessSkipped<Paths, key::Header>>();
     finds_keys::<Host>();
 
     const fn skips<T: SkipRequest<String>>() {}

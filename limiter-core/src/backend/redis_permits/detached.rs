@@ -23,7 +23,7 @@ use crate::permits::request::ConcurrencyRequest;
 use crate::redis::RedisBackend;
 use crate::redis::permit_leases::PermitLeases;
 use crate::redis::permit_leases::store::{ACQUIRE, EXTEND, PermitId, RETURN};
-use crate::support::real_time::within;
+use crate::support::real_time::with_deadline;
 use crate::units::Timestamp;
 
 /// A detached permit that Redis may have admitted. Dropping it releases the permit in the
@@ -47,7 +47,7 @@ impl Drop for UncertainPermit {
         self.runtime.spawn(async move {
             let store = leases.register();
             // A failure leaves the permit until its lease ends.
-            let _ = within(deadline, store.query_detached(RETURN, &key, permit, deadline)).await;
+            let _ = with_deadline(deadline, store.query_detached(RETURN, &key, permit, deadline)).await;
         });
     }
 }
@@ -89,7 +89,7 @@ impl RedisBackend {
             deadline,
             runtime: Handle::current(),
         };
-        let entered = within(deadline, store.query_detached(ACQUIRE, &key, permit, deadline)).await;
+        let entered = with_deadline(deadline, store.query_detached(ACQUIRE, &key, permit, deadline)).await;
         match entered {
             Ok((occupancy, flag)) => {
                 uncertain.permit = None;
@@ -148,7 +148,7 @@ impl RedisBackend {
         let store = self.permit_leases.register();
         let key = store.key(concurrency.limit());
         let permit = members(stored, terms_of(id));
-        let answer = within(deadline, store.query_detached(operation, &key, permit, deadline)).await;
+        let answer = with_deadline(deadline, store.query_detached(operation, &key, permit, deadline)).await;
         let (occupancy, flag) = answer.inspect_err(|error| observe::store_failed(error.kind()))?;
         Ok((occupancy.decided_at, flag == 1))
     }

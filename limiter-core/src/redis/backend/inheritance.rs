@@ -17,7 +17,7 @@ use crate::error::StoreError;
 use crate::policy::Policy;
 use crate::redis::RedisBackend;
 use crate::request::DecisionRequest;
-use crate::support::real_time::within;
+use crate::support::real_time::with_deadline;
 
 impl RedisBackend {
     /// As [`decide`](Self::decide), by the policies in force. Limits that cannot be converted are
@@ -29,7 +29,7 @@ impl RedisBackend {
         deadline: Duration,
     ) -> Result<Decision, Rejection> {
         let started = Instant::now();
-        match within(deadline, self.inherit(request)).await {
+        match with_deadline(deadline, self.inherit(request)).await {
             Ok(in_force) => {
                 let remaining = deadline.saturating_sub(started.elapsed());
                 self.decide_unscaled(in_force.as_ref().unwrap_or(request), remaining)
@@ -45,7 +45,7 @@ impl RedisBackend {
         request: &DecisionRequest<'_>,
         change: UsageCorrection,
     ) -> Result<(), StoreError> {
-        if let Some(previous) = within(request.deadline(), self.inherit(request)).await? {
+        if let Some(previous) = with_deadline(request.deadline(), self.inherit(request)).await? {
             return self.change_unscaled(&previous, change).await;
         }
         for limit in &request.limits {

@@ -18,7 +18,7 @@ use crate::redis::RedisBackend;
 use crate::redis::outage_log::is_outage;
 use crate::request::{DecisionRequest, LimitRequest};
 use crate::support::real_time;
-use crate::support::real_time::within;
+use crate::support::real_time::with_deadline;
 use crate::units::Amount;
 
 /// The effect of a report.
@@ -135,7 +135,7 @@ impl RedisBackend {
         };
         let counting = DecisionRequest::counting(penalty_limits, key, 0);
         let counted = self.store.count_denials(&counting, denials);
-        let left = within(policy.deadline(), counted).await?;
+        let left = with_deadline(policy.deadline(), counted).await?;
         if left > 0 {
             return Ok(PenaltyState::DenialsLeft(left));
         }
@@ -144,13 +144,13 @@ impl RedisBackend {
         let denied = DecisionRequest::new([request], Mode::Peek, true).ok();
         let _forgetting = denied.as_ref().map(|denied| self.denials.forget(denied));
         let blocking = DecisionRequest::blocking(penalty_limits, key);
-        let blocked = within(policy.deadline(), self.store.decide(&blocking)).await?;
+        let blocked = with_deadline(policy.deadline(), self.store.decide(&blocking)).await?;
         if policy.on_store_failure() == OnStoreFailure::Local {
             self.fallback.on_verdict(&blocking, &blocked, self.clock.now());
         }
         // Counting starts again after the block. If this fails, it starts with the denials of
         // before.
-        let _ = within(policy.deadline(), self.store.reset(&counting)).await;
+        let _ = with_deadline(policy.deadline(), self.store.reset(&counting)).await;
         Ok(PenaltyState::Blocked(blocked.blocked_for()))
     }
 }

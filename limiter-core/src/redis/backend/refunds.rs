@@ -16,7 +16,7 @@ use crate::identity::Identity;
 use crate::redis::RedisBackend;
 pub(crate) use crate::redis::pending_refunds::PendingAtSubmission;
 use crate::request::DecisionRequest;
-use crate::support::real_time::within;
+use crate::support::real_time::with_deadline;
 
 impl RedisBackend {
     /// Announces a refund of these limits, before the task that sends it to Redis runs. Returns the
@@ -107,7 +107,7 @@ async fn finished(pending: PendingAtSubmission, at_most: Duration) -> bool {
         pending.finished().await;
         Ok(())
     };
-    within(at_most, finished).await.is_ok()
+    with_deadline(at_most, finished).await.is_ok()
 }
 
 fn is_from_redis(answer: &Result<Decision, Rejection>) -> bool {

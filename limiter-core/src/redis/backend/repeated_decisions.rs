@@ -10,7 +10,7 @@ use crate::decision::Origin;
 use crate::observe;
 use crate::redis::RedisBackend;
 use crate::request::DecisionRequest;
-use crate::support::real_time::{CallDeadline, within};
+use crate::support::real_time::{CallDeadline, with_deadline};
 
 impl RedisBackend {
     /// Decides a request `times` times in a row, and returns all decisions or the first ones. If
@@ -39,7 +39,7 @@ impl RedisBackend {
     ) -> Decisions {
         let started = Instant::now();
         let inherited = match request.is_scaled() {
-            true => Box::pin(within(deadline, self.inherit(request))).await,
+            true => Box::pin(with_deadline(deadline, self.inherit(request))).await,
             false => Ok(None),
         };
         let in_force = match inherited {

@@ -22,7 +22,7 @@ use crate::redis::permit_leases::PermitLeases;
 use crate::redis::permit_leases::renewal_queue::{Release, RenewalBatch, RenewalCall};
 use crate::redis::permit_leases::validity::ends;
 use crate::support::real_time;
-use crate::support::real_time::within;
+use crate::support::real_time::with_deadline;
 use crate::units::Timestamp;
 
 /// Maximum number of concurrent calls.
@@ -112,7 +112,7 @@ async fn renew(owner: &Arc<PermitLeases>, batch: RenewalBatch) {
     let timeout = timeout.min(TIMEOUT);
     let sent_at = owner.clock.now();
     let renewal = owner.register.renew(&first.key, &permits, timeout);
-    let reply = within(timeout, renewal).await;
+    let reply = with_deadline(timeout, renewal).await;
     match &reply {
         Ok(renewed) => {
             for (lease, renewed) in leases.iter().zip(renewed) {
@@ -135,7 +135,7 @@ async fn release(owner: &PermitLeases, releases: Vec<Release>) {
     let Some(first) = releases.first() else { return };
     let permits: Vec<_> = releases.iter().map(|release| release.permit).collect();
     let released = owner.register.release(&first.key, &permits, TIMEOUT);
-    let reply = within(TIMEOUT, released).await;
+    let reply = with_deadline(TIMEOUT, released).await;
     if let Err(error) = &reply {
         tracing::debug!(error = %error.with_causes(), "cannot release concurrency permits yet; retrying");
     }

@@ -17,7 +17,7 @@ use crate::redis::permit_leases::renewal_queue::{Release, Renewal};
 use crate::redis::permit_leases::store::PermitId;
 use crate::redis::permit_leases::validity::{NOT_IN_REDIS, Validity, ends};
 use crate::redis::permit_leases::{PermitLeases, housekeeper};
-use crate::support::real_time::within;
+use crate::support::real_time::with_deadline;
 use crate::units::Timestamp;
 
 /// Maximum time for which holders of this process pass a lease on to each other. Then it returns to
@@ -172,7 +172,7 @@ impl PermitLease {
             leases.is_not_renewing(self.permit.number).await;
             leases.register.release(&self.key, &permits, deadline).await
         };
-        within(deadline, released).await?;
+        with_deadline(deadline, released).await?;
         let notifies_next = self.end != OnDrop::ReleaseSilently;
         // Redis may execute an unanswered renewal later, so the drop releases the lease once more.
         if !leases.lock().is_unanswered(self.permit.number) {

@@ -13,7 +13,7 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::redis::Route;
 use crate::redis::script::{Call, SUBSCRIBERS, wire};
 use crate::support::clock::Clock;
-use crate::support::real_time::within;
+use crate::support::real_time::with_deadline;
 use crate::units::micros_ceil;
 
 const LIST: u8 = 0;
@@ -80,7 +80,7 @@ impl SubscriberStore {
 
     async fn execute(&self, plan: Vec<u8>, timeout: Duration) -> Result<Vec<u8>, StoreError> {
         let call = Call::new(&SUBSCRIBERS, [&self.key], plan, timeout);
-        let reply = within(timeout, self.route.run(&call)).await?;
+        let reply = with_deadline(timeout, self.route.run(&call)).await?;
         redis::from_redis_value::<Vec<u8>>(reply).map_err(|_| malformed())
     }
 }

@@ -23,7 +23,7 @@ use crate::request::{ValidatedLimit, Verdict};
 use crate::support::background_task::BackgroundTask;
 use crate::support::clock::Clock;
 use crate::support::join::join_completed;
-use crate::support::real_time::within;
+use crate::support::real_time::with_deadline;
 use crate::support::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::support::sync::{Mutex, MutexGuard};
 use crate::units::{Timestamp, micros_ceil};
@@ -93,7 +93,7 @@ impl<L: TokenLender> LeaseTable<L> {
             lease_request,
         } = operation;
         let submitted = self.clock.now();
-        let answer = within(
+        let answer = with_deadline(
             leased_limit.policy.deadline(),
             self.lender.grant_lease(&leased_limit, &lease_request),
         )
@@ -140,7 +140,7 @@ impl<L: TokenLender> LeaseTable<L> {
                 report,
                 ..LeaseRequest::default()
             };
-            let _ = within(
+            let _ = with_deadline(
                 leased_limit.policy.deadline(),
                 self.lender.grant_lease(&leased_limit, &lease_request),
             )
@@ -157,7 +157,7 @@ impl<L: TokenLender> LeaseTable<L> {
         now: Timestamp,
     ) {
         while let Some(lease_request) = balance.final_report(now.as_micros()) {
-            if within(
+            if with_deadline(
                 leased_limit.policy.deadline(),
                 self.lender.grant_lease(leased_limit, &lease_request),
             )

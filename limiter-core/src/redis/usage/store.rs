@@ -18,7 +18,7 @@ use crate::redis::Route;
 use crate::redis::script::reply::{UNKNOWN_LAYOUT, unreadable_as};
 use crate::redis::script::{Call, USAGE, wire};
 use crate::support::clock::Clock;
-use crate::support::real_time::within;
+use crate::support::real_time::with_deadline;
 use crate::units::Timestamp;
 use crate::usage_counters::USAGE_OUTCOMES;
 use crate::usage_counters::denied_keys::{DeniedKeyCount, DeniedKeys};
@@ -111,7 +111,7 @@ impl UsageStore {
             plan,
             Self::TIMEOUT,
         );
-        let reply = within(Self::TIMEOUT, self.route.run(&call)).await?;
+        let reply = with_deadline(Self::TIMEOUT, self.route.run(&call)).await?;
         let processes: i64 = redis::from_redis_value(reply).map_err(|_| malformed())?;
         u64::try_from(processes).or_else(|_| Err(unreadable_as(UNKNOWN_LAYOUT)?))
     }
@@ -130,7 +130,7 @@ impl UsageStore {
         }
         let keys = known.iter().map(|(minute, _)| self.key(hash, *minute));
         let call = Call::new(&USAGE, keys, plan, Self::TIMEOUT);
-        let reply = within(Self::TIMEOUT, self.route.run(&call)).await?;
+        let reply = with_deadline(Self::TIMEOUT, self.route.run(&call)).await?;
         let hashes: Vec<Vec<Vec<u8>>> = redis::from_redis_value(reply).map_err(|_| malformed())?;
         let pairs = |flat: Vec<Vec<u8>>| {
             let mut texts = flat.into_iter();

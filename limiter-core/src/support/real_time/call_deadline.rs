@@ -112,7 +112,7 @@ impl<F: FnOnce()> Drop for DeadlineObserver<'_, F> {
 
 /// Waits for the store's reply, at most until a deadline that starts now; see
 /// [`CallDeadline::within`].
-pub(crate) async fn within<T>(
+pub(crate) async fn with_deadline<T>(
     deadline: Duration,
     reply: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
