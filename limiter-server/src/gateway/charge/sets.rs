@@ -2,8 +2,8 @@
 //!
 //! Limits with one tag form a set. The same policy and key twice is one limit, which is charged the
 //! sum of its costs; policies of one name with different numbers, which descriptors of Envoy can
-//! contain, are limits of different sets. A set has at most [`MAX_ATOMIC`] limits, the most of one atomic decision;
-//! further limits of the tag form further sets. Tests: `tests/all_or_nothing.rs`.
+//! contain, are limits of different sets. A set has at most [`MAX_ATOMIC`] limits, the most of one
+//! atomic decision; further limits of the tag form further sets. Tests: `tests/all_or_nothing.rs`.
 
 use std::collections::HashMap;
 
