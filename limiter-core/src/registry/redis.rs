@@ -329,7 +329,7 @@ impl RedisRegistry {
     }
 }
 
-/// The revision of a published text, or the reason why it was not published.
+/// Returns the revision of a published text, or the reason for which it was not published.
 fn published_revision(
     store: &RegistryStore,
     outcome: PublishOutcome,

@@ -94,8 +94,8 @@ pub(super) fn known_contents(
         .collect()
 }
 
-/// The content of a text; `None` inside for a deletion, and `None` for a text that this program
-/// cannot read.
+/// Returns the content of a text; `None` inside for a deletion, and `None` for a text that this
+/// program cannot read.
 fn content(document: &StoredDocument, body: &str, now: i64) -> Option<Option<String>> {
     Some(match document.kind {
         DocumentKind::Policy => {
