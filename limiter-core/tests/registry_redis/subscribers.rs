@@ -132,7 +132,6 @@ async fn revision_without_changes_is_listed_soon() {
             listed = subscribers.iter().map(|of| of.revision).collect();
         }
     };
-    timeout(secs(10), listed)
-        .await
-        .expect("before the next regular registration");
+    // Before the next regular registration.
+    timeout(secs(10), listed).await.unwrap();
 }
