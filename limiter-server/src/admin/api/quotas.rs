@@ -78,7 +78,7 @@ impl NamedKey {
     }
 
     fn shown(&self) -> String {
-        let parts = self.parts.iter().map(|parts| joined(parts));
+        let parts = self.parts.iter().map(joined);
         self.key.iter().cloned().chain(parts).collect()
     }
 }
