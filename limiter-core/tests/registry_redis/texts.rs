@@ -261,10 +261,8 @@ async fn text_without_revision_does_not_hide_missing_policies() {
     ));
 }
 
-/// The whole text takes more than a second, and the replies of decisions follow it on the same
-/// connection.
-#[tokio::test]
-async fn long_text_is_read_over_slow_network() {
+/// Starts a server, and a replica behind a proxy. The returned registry is not behind the proxy.
+fn behind_proxy() -> (RedisServer, Proxy, Replica, RedisRegistry) {
     let (server, namespace) = (RedisServer::start(), namespace());
     let proxy = Proxy::start(server.port());
     let replica = Replica::new(Limiter::redis(proxy.url()), &namespace);
@@ -273,6 +271,14 @@ async fn long_text_is_read_over_slow_network() {
         .build()
         .unwrap();
     let direct = direct.redis_registry().unwrap();
+    (server, proxy, replica, direct)
+}
+
+/// The whole text takes more than a second, and the replies of decisions follow it on the same
+/// connection.
+#[tokio::test]
+async fn long_text_is_read_over_slow_network() {
+    let (_server, proxy, replica, direct) = behind_proxy();
     let revision = direct.publish(&sized(2), 0).await.unwrap();
     replica.has(2, SOON).await;
 
@@ -299,14 +305,7 @@ async fn long_text_is_read_over_slow_network() {
 /// The parts of two texts must not be joined.
 #[tokio::test]
 async fn long_text_that_is_replaced_while_it_is_read_is_read_again() {
-    let (server, namespace) = (RedisServer::start(), namespace());
-    let proxy = Proxy::start(server.port());
-    let replica = Replica::new(Limiter::redis(proxy.url()), &namespace);
-    let direct = Limiter::redis(server.url())
-        .namespace(&namespace)
-        .build()
-        .unwrap();
-    let direct = direct.redis_registry().unwrap();
+    let (_server, proxy, replica, direct) = behind_proxy();
     // The last policy of a text has its capacity.
     let text = |capacity: u64| format!("# {}\n{}", "x".repeat(600_000), sized(capacity));
     let mut revision = direct.publish(&text(2), 0).await.unwrap();
