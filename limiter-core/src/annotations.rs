@@ -19,7 +19,7 @@ mod verify;
 use std::fmt;
 
 pub use crate::annotations::context::{install, with_limiter};
-pub(crate) use crate::annotations::key_template::place;
+pub(crate) use crate::annotations::key_template::build_key;
 pub use crate::annotations::limits::{AnnotationLimit, KeyLimit};
 use crate::annotations::registered::{AnnotationPolicy, RegisteredAnnotation};
 pub use crate::annotations::verify::verify_annotations;

@@ -301,7 +301,7 @@ impl<'a> Check<'a> {
             .backend
             .try_decide_one_fast(identified, self.mode)
         {
-            observe::decided(policy, self.mode, &outcome);
+            observe::record_decision(policy, self.mode, &outcome);
             return Poll::Ready(Ok(outcome.decision(policy)));
         }
         self.try_decide_one_generally(&limit.key, identified, undecided)
@@ -319,9 +319,9 @@ impl<'a> Check<'a> {
         let (backend, policy) = (&self.limiter.inner.backend, limit.policy);
         match backend.try_decide_one(limit, self.mode) {
             Some(Ok(outcome)) => {
-                observe::decided(policy, self.mode, &outcome);
+                observe::record_decision(policy, self.mode, &outcome);
                 if let Some(usage) = backend.usage() {
-                    observe::used(usage, &ReportedLimit::new(policy, key), self.mode, &outcome);
+                    observe::record_usage(usage, &ReportedLimit::new(policy, key), self.mode, &outcome);
                 }
                 Poll::Ready(Ok(outcome.decision(policy)))
             }

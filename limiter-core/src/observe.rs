@@ -19,8 +19,8 @@ pub(crate) use crate::observe::limit_event::LimitEvent;
 #[cfg(not(feature = "metrics"))]
 pub(crate) use crate::observe::noop::*;
 pub(crate) use crate::observe::outcome::{
-    ReportedLimit, UsageRecorder, answered, count_exempt, decided, record_acquire, record_holder_decisions,
-    rejected, request_answered, trial, used, waited,
+    ReportedLimit, UsageRecorder, count_exempt, record_acquire, record_call, record_decision,
+    record_holder_decisions, record_rejection, record_request, record_usage, record_wait, trial,
 };
 #[cfg(feature = "metrics")]
 pub(crate) use crate::observe::recorded::*;

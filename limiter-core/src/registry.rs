@@ -187,7 +187,7 @@ impl PolicyRegistry {
         if let Some(reason) = self.kind_change_error(&entry) {
             tracing::warn!(%reason, "policy changed between rate and concurrency; its calls fail until it is renamed");
         }
-        let entry = change::going_on(entry, sources.generation_in_code(&name));
+        let entry = change::in_current_generation(entry, sources.generation_in_code(&name));
         let entry = change::converting(entry, self.get(&name).as_deref());
         if sources.set_in_code(entry, Clock::System.now()) {
             self.renew(&sources, &name);
@@ -337,7 +337,7 @@ impl PolicyRegistry {
     #[cfg(feature = "registry")]
     pub(crate) fn refuse_turned(&self, place: &str, snapshot: &SourceSnapshot) -> Result<(), RegistryError> {
         match snapshot.entries().find_map(|entry| self.kind_change_error(entry)) {
-            Some(message) => Err(RegistryError::one(place, &message)),
+            Some(message) => Err(RegistryError::single(place, &message)),
             None => Ok(()),
         }
     }

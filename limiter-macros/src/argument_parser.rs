@@ -53,7 +53,7 @@ impl Args {
         };
         let all = |input: ParseStream<'_>| {
             while !input.is_empty() {
-                if let Err(error) = args.one(input, diagnostics) {
+                if let Err(error) = args.parse_one(input, diagnostics) {
                     diagnostics.push(error);
                     skip_to_comma(input);
                 }
@@ -68,7 +68,7 @@ impl Args {
     }
 
     /// Returns the span of an argument, if present.
-    pub(crate) fn place(&self, word: ArgumentName) -> Option<Span> {
+    pub(crate) fn span_of(&self, word: ArgumentName) -> Option<Span> {
         self.values
             .iter()
             .find(|values| values.word == word)
@@ -76,7 +76,7 @@ impl Args {
     }
 
     /// Returns the names and spans of the present arguments.
-    pub(crate) fn words(&self) -> impl Iterator<Item = (ArgumentName, Span)> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = (ArgumentName, Span)> {
         self.values.iter().map(|values| (values.word, values.span))
     }
 
@@ -90,14 +90,14 @@ impl Args {
 
     /// Takes the value of a required argument.
     pub(crate) fn require(&mut self, word: ArgumentName, diagnostics: &mut Diagnostics) -> Option<Expr> {
-        if self.place(word).is_none() {
+        if self.span_of(word).is_none() {
             let (text, example) = (word.text(), word.example());
             diagnostics.at(self.span, format!("`{text}` is missing, add `{example}`"));
         }
         self.take_value(word)
     }
 
-    fn one(&mut self, input: ParseStream<'_>, diagnostics: &mut Diagnostics) -> syn::Result<()> {
+    fn parse_one(&mut self, input: ParseStream<'_>, diagnostics: &mut Diagnostics) -> syn::Result<()> {
         if !input.peek(Ident::peek_any) {
             let example = match self.kind {
                 AttributeKind::Window => "limit = 5",
@@ -117,7 +117,7 @@ impl Args {
         let ArgumentSpec {
             word, text, example, ..
         } = *row;
-        if self.place(word).is_some() {
+        if self.span_of(word).is_some() {
             diagnostics.at(ident.span(), format!("`{text}` is given twice"));
         }
         self.values.push(ArgValue {
@@ -196,7 +196,7 @@ impl Args {
         let close = own()
             .find(|row| row.also.contains(&written))
             .or_else(|| own().find(|row| near == Some(row.text)))
-            .filter(|row| self.place(row.word).is_none());
+            .filter(|row| self.span_of(row.word).is_none());
         let elsewhere = TABLE.iter().any(|row| row.text == written);
         let message = match close {
             _ if OF_POLICIES.contains(&written) => format!(

@@ -65,7 +65,7 @@ impl Block {
             };
             let own: Vec<Attr> = attrs
                 .iter()
-                .filter(|attr| func.can_be_limited() && !attr.leaves_out(&func.sig.ident))
+                .filter(|attr| func.can_be_limited() && !attr.excludes(&func.sig.ident))
                 .map(|attr| attr.attr.clone())
                 .collect();
             if own.is_empty() {
@@ -148,7 +148,7 @@ impl BlockAttr {
         }
     }
 
-    fn leaves_out(&self, method: &Ident) -> bool {
+    fn excludes(&self, method: &Ident) -> bool {
         self.except.iter().any(|name| name.unraw() == method.unraw())
     }
 }
@@ -192,7 +192,7 @@ impl Func {
 }
 
 fn mentioning(mut func: Func, removed: &[Path]) -> TokenStream {
-    func.body = expand::mention(removed, &func.body);
+    func.body = expand::import_removed(removed, &func.body);
     func.to_token_stream()
 }
 

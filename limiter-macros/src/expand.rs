@@ -363,7 +363,7 @@ fn relocated(tokens: TokenStream, span: Span) -> TokenStream {
 
 /// Returns a body that mentions the removed attributes of its function, so that their imports count
 /// as used.
-pub(crate) fn mention(removed: &[Path], body: &Group) -> Group {
+pub(crate) fn import_removed(removed: &[Path], body: &Group) -> Group {
     let (inner, rest) = inner_attributes(body.stream());
     braced(
         quote!(#(#inner)* #(#[allow(unused_imports)] use #removed as _;)* #rest),

@@ -43,10 +43,10 @@ impl Fallback {
         diagnostics: &mut Diagnostics,
     ) -> Option<Self> {
         let (pass_args, pass_rejection) = (
-            args.place(ArgumentName::PassArgs),
-            args.place(ArgumentName::PassRejection),
+            args.span_of(ArgumentName::PassArgs),
+            args.span_of(ArgumentName::PassRejection),
         );
-        if args.place(ArgumentName::Fallback).is_none() {
+        if args.span_of(ArgumentName::Fallback).is_none() {
             for (flag, place) in [
                 (ArgumentName::PassArgs, pass_args),
                 (ArgumentName::PassRejection, pass_rejection),

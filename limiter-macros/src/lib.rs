@@ -352,12 +352,12 @@ fn limit(kind: AttributeKind, args: TokenStream, item: TokenStream) -> TokenStre
     if is_block(&item) {
         return match syn::parse2::<Block>(item.clone()) {
             Ok(block) => block.limit(attr(true)),
-            Err(error) => untouched(&item, error),
+            Err(error) => unchanged_with_error(&item, error),
         };
     }
     let mut func: Func = match syn::parse2(item.clone()) {
         Ok(func) => func,
-        Err(error) => return untouched(&item, error),
+        Err(error) => return unchanged_with_error(&item, error),
     };
     let mut diagnostics = Diagnostics::default();
     let around = OuterAttrs {
@@ -368,14 +368,14 @@ fn limit(kind: AttributeKind, args: TokenStream, item: TokenStream) -> TokenStre
     match LimitedFn::read(around, &mut func, &mut diagnostics) {
         Ok(limited) => limited.to_token_stream(),
         Err(removed) => {
-            func.body = expand::mention(&removed, &func.body);
+            func.body = expand::import_removed(&removed, &func.body);
             let errors = diagnostics.into_tokens();
             quote!(#func #errors)
         }
     }
 }
 
-fn untouched(item: &TokenStream, error: syn::Error) -> TokenStream {
+fn unchanged_with_error(item: &TokenStream, error: syn::Error) -> TokenStream {
     let error = error.to_compile_error();
     quote!(#item #error)
 }

@@ -209,7 +209,7 @@ impl LimitedFn {
                 continue;
             };
             if limits.iter().any(|(_, above)| above.name == limit.name) {
-                let place = args.place(ArgumentName::Name).unwrap_or(span);
+                let place = args.span_of(ArgumentName::Name).unwrap_or(span);
                 diagnostics.at(
                     place,
                     "another limit of this function has the same name, and both would share one budget: give each a \
@@ -341,7 +341,7 @@ impl FunctionOptions {
             ArgumentName::Wait,
             ArgumentName::Crate,
         ] {
-            let Some(place) = args.place(word) else { continue };
+            let Some(place) = args.span_of(word) else { continue };
             if self.seen.contains(&word) {
                 let text = word.text();
                 let message = format!(

@@ -63,7 +63,7 @@ impl Template {
                         diagnostics.at(span, "a `{` is not closed: write `{{` for a brace that is text");
                         return None;
                     }
-                    match place(&inside, span, names) {
+                    match parse_placeholder(&inside, span, names) {
                         Ok(place) => {
                             if !plain.is_empty() {
                                 pieces.push(Piece::Text(std::mem::take(&mut plain)));
@@ -147,7 +147,7 @@ pub(crate) fn placeholder_in<'t>(text: &'t str, names: &Names) -> Option<&'t str
 }
 
 /// Parses the text between the braces.
-fn place(inside: &str, span: Span, names: &Names) -> Result<Piece, String> {
+fn parse_placeholder(inside: &str, span: Span, names: &Names) -> Result<Piece, String> {
     let mut parts = inside.trim().split('.').map(str::trim);
     let root = parts.next().unwrap_or_default();
     if root.is_empty() && parts.next().is_none() {

@@ -279,15 +279,15 @@ fn stated_retry_after(headers: &HeaderMap) -> Option<Duration> {
 
 /// Returns the limits to show: enforced limits, except denials that shadow mode ignored.
 fn fields_for(decision: &Decision) -> impl Iterator<Item = &LimitOutcome> {
-    placed(decision).map(|(_, limit)| limit)
+    indexed_limits(decision).map(|(_, limit)| limit)
 }
 
 /// Returns the limits whose remaining permits are final.
 fn known_of<'a>(decision: &'a Decision, open: &'a Unsettled) -> impl Iterator<Item = &'a LimitOutcome> {
-    placed(decision).filter_map(|(index, limit)| (!open.has(index)).then_some(limit))
+    indexed_limits(decision).filter_map(|(index, limit)| (!open.has(index)).then_some(limit))
 }
 
-fn placed(decision: &Decision) -> impl Iterator<Item = (usize, &LimitOutcome)> {
+fn indexed_limits(decision: &Decision) -> impl Iterator<Item = (usize, &LimitOutcome)> {
     let in_shadow = decision.is_allowed() && !decision.is_degraded();
     decision
         .limits()
@@ -307,7 +307,7 @@ fn full_for(remaining: u64, window: Duration) -> Duration {
 
 /// Returns the remaining permits for a client, as a whole number.
 fn remaining(limit: &LimitOutcome, costs: &Costs) -> u64 {
-    if limit.is_allowed() && costs.wanting(limit).is_none() {
+    if limit.is_allowed() && costs.missing_cost(limit).is_none() {
         limit.remaining().whole()
     } else {
         // Fewer permits may remain than a request of this cost needs.
@@ -318,9 +318,9 @@ fn remaining(limit: &LimitOutcome, costs: &Costs) -> u64 {
 /// Returns the time for which the remaining permits have to suffice. `None` for concurrency limits.
 fn window(limit: &LimitOutcome, costs: &Costs) -> Option<Duration> {
     let window = limit.effective_window()?;
-    let wanting = costs.wanting(limit);
+    let missing = costs.missing_cost(limit);
     Some(
-        wanting
+        missing
             .and_then(|cost| limit.available_after(cost))
             .unwrap_or(window),
     )

@@ -115,7 +115,7 @@ impl LeasedLevel {
             ..self.level
         };
         let reduced = meter.without(self.loans.total());
-        let slowed = self.loans.slowed(to.saturating_sub(stored.at));
+        let slowed = self.loans.effective_elapsed(to.saturating_sub(stored.at));
         let level = level::view(&reduced, Some(stored), to.min(stored.at) + slowed);
         if level.amount == reduced.idle() {
             self.loans.fraction = 0;

@@ -52,7 +52,7 @@ impl KeyTemplate {
     }
 
     /// Returns whether equal parts produce equal keys with both templates.
-    pub(crate) fn is_as(&self, other: &Self) -> bool {
+    pub(crate) fn has_same_key(&self, other: &Self) -> bool {
         let same = |(one, other): (&TemplatePiece, &TemplatePiece)| match (one, other) {
             (TemplatePiece::Text(one), TemplatePiece::Text(other)) => one == other,
             (TemplatePiece::Part(_), TemplatePiece::Part(_)) => true,
@@ -109,10 +109,10 @@ pub(crate) fn places_alike(
     };
     let groups = match (one_group, other_group) {
         (None, None) => true,
-        (Some(own), Some(others)) => own.is_as(others) && sources(one, own) == sources(other, others),
+        (Some(own), Some(others)) => own.has_same_key(others) && sources(one, own) == sources(other, others),
         _ => false,
     };
-    groups && one.is_as(other)
+    groups && one.has_same_key(other)
 }
 
 /// Returns the names of the parts from which [`place`] builds a key: the placeholders of the key,
@@ -137,7 +137,7 @@ pub(super) fn whole_key(key: &KeyTemplate, group: Option<&KeyTemplate>) -> Strin
 
 /// Builds a key in its group from the parts of both: those of the key in their order, then those of
 /// the group that the key does not contain.
-pub(crate) fn place(
+pub(crate) fn build_key(
     name: &str,
     key: &KeyTemplate,
     group: Option<&KeyTemplate>,
@@ -210,32 +210,32 @@ mod tests {
         pieces: &[TemplatePiece::Part("region")],
     };
 
-    fn placed(
+    fn build(
         key: &KeyTemplate,
         group: Option<&KeyTemplate>,
         parts: &[&str],
     ) -> Result<Key<'static>, ConfigError> {
         let parts: Vec<String> = parts.iter().map(|&part| part.to_owned()).collect();
-        place("search", key, group, &parts)
+        build_key("search", key, group, &parts)
     }
 
     #[test]
     fn group_takes_equally_named_parts_from_the_key() {
         let key = || Key::from("{").part("a:b").text(":").part("7");
-        assert_eq!(placed(&USER, None, &["a:b", "7"]).unwrap(), key());
+        assert_eq!(build(&USER, None, &["a:b", "7"]).unwrap(), key());
         assert_eq!(
-            placed(&USER, Some(&TENANT), &["a:b", "7"]).unwrap(),
+            build(&USER, Some(&TENANT), &["a:b", "7"]).unwrap(),
             key().in_group(Key::from("in ").part("a:b"))
         );
         assert_eq!(
-            placed(&USER, Some(&REGION), &["a:b", "7", "eu"]).unwrap(),
+            build(&USER, Some(&REGION), &["a:b", "7", "eu"]).unwrap(),
             key().in_group("eu")
         );
     }
 
     #[test]
     fn wrong_number_of_parts_is_reported_with_the_template() {
-        let error = |group, parts: &[&str]| placed(&USER, group, parts).unwrap_err().to_string();
+        let error = |group, parts: &[&str]| build(&USER, group, parts).unwrap_err().to_string();
         assert_eq!(
             error(None, &["a"]),
             "number of key parts is `1`, expected 2 (tenant, user.id), because the key of `search` is \"{{{tenant}:{user.id}\""
@@ -244,14 +244,14 @@ mod tests {
             error(Some(&REGION), &["a", "b"])
                 .ends_with("expected 3 (tenant, user.id, region), because the key of `search` is \"{{{tenant}:{user.id}\" in the group \"{region}\"")
         );
-        let computed = placed(&USER, Some(&KeyTemplate::Computed), &["a", "b"]).unwrap_err();
+        let computed = build(&USER, Some(&KeyTemplate::Computed), &["a", "b"]).unwrap_err();
         assert!(
             computed.to_string().ends_with(
                 "expected the whole key, passed to `whole_key`: `search` computes its group by an expression"
             ),
             "{computed}"
         );
-        let computed = place("search", &KeyTemplate::Computed, None, &[]).unwrap_err();
+        let computed = build_key("search", &KeyTemplate::Computed, None, &[]).unwrap_err();
         assert!(
             computed
                 .to_string()
@@ -267,11 +267,15 @@ mod tests {
             pieces: &[TemplatePiece::Text("in "), TemplatePiece::Part("t")],
         };
         assert!(
-            TENANT.is_as(&other)
-                && TENANT.is_as(&TENANT)
-                && KeyTemplate::Computed.is_as(&KeyTemplate::Computed)
+            TENANT.has_same_key(&other)
+                && TENANT.has_same_key(&TENANT)
+                && KeyTemplate::Computed.has_same_key(&KeyTemplate::Computed)
         );
-        assert!(!TENANT.is_as(&REGION) && !TENANT.is_as(&KeyTemplate::Computed) && !USER.is_as(&TENANT));
+        assert!(
+            !TENANT.has_same_key(&REGION)
+                && !TENANT.has_same_key(&KeyTemplate::Computed)
+                && !USER.has_same_key(&TENANT)
+        );
     }
     #[test]
     fn groups_of_different_parts_are_not_alike() {

@@ -11,7 +11,7 @@ use std::fmt::Display;
 use crate::algorithm::Mode;
 use crate::annotations::key_template::places_alike;
 use crate::annotations::registered::{AnnotationPolicy, RegisteredAnnotation};
-use crate::annotations::{Annotation, annotations, place};
+use crate::annotations::{Annotation, annotations, build_key};
 use crate::check::{Check, Refund};
 use crate::decision::Rejection;
 use crate::error::ConfigError;
@@ -60,7 +60,7 @@ impl Limiter {
                 expected_in_place_of(name, &all),
             ));
         };
-        if let Some(other) = named.find(|other| !is_as(first.0, other.0)) {
+        if let Some(other) = named.find(|other| !has_same_key(first.0, other.0)) {
             let expected = format!("one whose key has the same parts everywhere, unlike {first} and {other}");
             return Err(ConfigError::invalid("annotation", name, expected));
         }
@@ -121,7 +121,7 @@ fn expected_in_place_of(name: &str, all: &[Annotation]) -> String {
     format!("the name of a method's limit: {}", methods.join(" or "))
 }
 
-fn is_as(one: &RegisteredAnnotation, other: &RegisteredAnnotation) -> bool {
+fn has_same_key(one: &RegisteredAnnotation, other: &RegisteredAnnotation) -> bool {
     places_alike((&one.key, one.group.as_ref()), (&other.key, other.group.as_ref()))
 }
 
@@ -148,7 +148,7 @@ impl<'a> AnnotationLimit<'a> {
     pub fn key<P: Display>(&self, parts: impl IntoIterator<Item = P>) -> Result<KeyLimit<'a>, ConfigError> {
         let parts: Vec<String> = parts.into_iter().map(|part| part.to_string()).collect();
         let RegisteredAnnotation { name, key, group, .. } = self.annotation.0;
-        self.budget(place(name, key, group.as_ref(), &parts)?)
+        self.budget(build_key(name, key, group.as_ref(), &parts)?)
     }
 
     /// Returns the only budget of an annotation that has no key or a constant key.

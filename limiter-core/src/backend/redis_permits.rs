@@ -83,7 +83,7 @@ impl RedisBackend {
             self.replicas.keep_counting(self.clock.now());
         }
         self.keep_reporting_usage();
-        self.outage.decided(|| self.clock.now());
+        self.outage.on_decision(|| self.clock.now());
     }
 
     /// Decides by the policy, since Redis gave no answer.
@@ -95,7 +95,7 @@ impl RedisBackend {
     ) -> Result<(Decision, Option<PermitGuard<PermitLease>>), Rejection> {
         let (request, limit, terms) = (acquire.decision_request(), acquire.limit(), acquire.terms());
         if !Self::falls_back(request, &error) {
-            self.outage.answers(request, &error, self.clock.now());
+            self.outage.log_failure_mode(request, &error, self.clock.now());
             let result = without_store(request, error, self.clock.now());
             observe::record_query(started, result.as_ref().ok().map(Decision::origin));
             return Ok((result?, None));

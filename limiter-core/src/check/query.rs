@@ -53,7 +53,7 @@ impl<'a> Check<'a> {
         Ok(observe::deciding(first, async move {
             let backend = &limiter.inner.backend;
             let answer = backend.decide(&request, deadline).await;
-            observe::request_answered(backend.usage(), &request, &answer);
+            observe::record_request(backend.usage(), &request, &answer);
             answer
         }))
     }
@@ -137,7 +137,7 @@ fn request<'a>(
         .inspect(|limit| last = Some(limit.policy()));
     DecisionRequest::new(limits, mode, limiter.inner.any_groups).inspect_err(|rejection| {
         if let Some(policy) = last {
-            observe::rejected(limiter.inner.backend.usage(), policy, mode, rejection);
+            observe::record_rejection(limiter.inner.backend.usage(), policy, mode, rejection);
         }
     })
 }

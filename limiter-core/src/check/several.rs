@@ -103,13 +103,13 @@ impl Check<'_> {
         if !self.limiter.is_in_process() || self.limiter.open().is_err() {
             return None;
         }
-        let limits = IdentifiedLimit::each::<N>(limits.first_chunk()?, limiter.any_groups)?;
+        let limits = IdentifiedLimit::identify_all::<N>(limits.first_chunk()?, limiter.any_groups)?;
         let decision = limiter.backend.try_decide_several_fast(&limits, self.mode)?;
         let answer = Ok(decision);
         let policies = limits
             .iter()
             .map(|limit| ReportedLimit::without_key(limit.policy));
-        observe::answered(None, policies, self.mode, &answer);
+        observe::record_call(None, policies, self.mode, &answer);
         answer.ok()
     }
 }

@@ -44,7 +44,7 @@ impl Check<'_> {
         let request = self.borrowed_request()?;
         match self.limiter.inner.backend.try_decide(&request) {
             Some(answer) => {
-                observe::request_answered(self.limiter.inner.backend.usage(), &request, &answer);
+                observe::record_request(self.limiter.inner.backend.usage(), &request, &answer);
                 Poll::Ready(answer)
             }
             None => Poll::Pending,
@@ -60,7 +60,7 @@ impl Check<'_> {
         rejection: Rejection,
     ) -> Poll<Result<Decision, Rejection>> {
         if self.permit_peek().is_none() {
-            observe::rejected(
+            observe::record_rejection(
                 self.limiter.inner.backend.usage(),
                 limit.policy(),
                 self.mode,
@@ -79,7 +79,7 @@ impl Check<'_> {
     pub(super) fn decide_without_store(&self, error: StoreError) -> Poll<Result<Decision, Rejection>> {
         let request = self.borrowed_request()?;
         let answer = without_store(&request, error, self.limiter.now());
-        observe::request_answered(self.limiter.inner.backend.usage(), &request, &answer);
+        observe::record_request(self.limiter.inner.backend.usage(), &request, &answer);
         Poll::Ready(answer)
     }
 
@@ -113,7 +113,7 @@ impl Check<'_> {
         };
         match decided {
             Some(Ok(outcome)) if outcome.fits => {
-                observe::decided(policy, self.mode, &outcome);
+                observe::record_decision(policy, self.mode, &outcome);
                 Poll::Ready(Ok(outcome.decision(policy)))
             }
             _ => Poll::Pending,
@@ -165,7 +165,7 @@ impl Limiter {
 /// Reports an outcome, and writes a decision if it denies the call.
 #[inline(always)]
 fn passage(policy: &Policy, outcome: SingleOutcome) -> Passage {
-    observe::decided(policy, Mode::Charge, &outcome);
+    observe::record_decision(policy, Mode::Charge, &outcome);
     if outcome.fits {
         Passage::Allowed
     } else {

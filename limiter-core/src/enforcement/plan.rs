@@ -147,7 +147,7 @@ impl<'a> EnforcementPlan<'a> {
         let is_allowed = answer.as_ref().is_ok_and(Decision::is_allowed);
         // As in `acquire`, the shadow limits come first and are not evaluated for a denied call.
         let skipped = if is_allowed { 0 } else { in_shadow };
-        observe::answered(usage, limits.into_iter().skip(skipped), mode, &answer);
+        observe::record_call(usage, limits.into_iter().skip(skipped), mode, &answer);
         if is_allowed {
             count_exempt(usage, mode, &exempt);
         }
@@ -171,7 +171,7 @@ impl<'a> EnforcementPlan<'a> {
         // The shadow limits come first in `limits`, and are not evaluated if an enforced limit
         // denies.
         let skipped = if answer.is_ok() { 0 } else { in_shadow };
-        observe::waited(usage, limits.into_iter().skip(skipped), mode, &answer);
+        observe::record_wait(usage, limits.into_iter().skip(skipped), mode, &answer);
         if answer.is_ok() {
             count_exempt(usage, mode, &exempt);
         }

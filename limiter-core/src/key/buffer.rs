@@ -69,7 +69,7 @@ impl KeyBuffer {
         self.push_escaped_text(&key.text);
         let group = key.group.as_deref();
         self.push_escaped_text(group.unwrap_or_default());
-        let (text, copied) = self.text_so_far().split_at(key.text.len());
+        let (text, copied) = self.written_text().split_at(key.text.len());
         let text = Key::from_escaped_text(text);
         match group {
             None => text,
@@ -81,11 +81,11 @@ impl KeyBuffer {
     #[must_use]
     #[inline]
     pub fn key(&self) -> Key<'_> {
-        Key::from_escaped_text(self.text_so_far())
+        Key::from_escaped_text(self.written_text())
     }
 
     #[inline]
-    fn text_so_far(&self) -> &str {
+    fn written_text(&self) -> &str {
         if self.heap.is_empty() {
             self.on_stack()
         } else {

@@ -95,7 +95,7 @@ mod tests {
             requests: [&LimitRequest<'_>; N],
             mode: Mode,
         ) -> Option<(Timestamp, Vec<StepOutcome>)> {
-            let limits = IdentifiedLimit::each(&requests.map(Clone::clone), false)?;
+            let limits = IdentifiedLimit::identify_all(&requests.map(Clone::clone), false)?;
             let (decided_at, outcomes) = self.decide_several_fast(&limits, mode)?;
             let numbers = outcomes.iter().zip(&limits);
             let numbers =
@@ -154,7 +154,7 @@ mod tests {
     fn requests_that_need_the_general_decision_are_not_identified() {
         let policies = policies();
         let limit = |number: usize, key: &'static str| LimitRequest::new(&policies[number], key);
-        let each = |requests, any_groups| IdentifiedLimit::each::<2>(&requests, any_groups);
+        let each = |requests, any_groups| IdentifiedLimit::identify_all::<2>(&requests, any_groups);
         assert!(each([limit(0, "a"), limit(1, "a")], false).is_some());
         assert!(each([limit(0, "a"), limit(1, "b")], true).is_some());
         assert!(

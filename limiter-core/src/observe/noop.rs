@@ -93,7 +93,7 @@ mod remote {
         }
 
         #[inline]
-        pub(crate) fn is(&self, _: BreakerState) {}
+        pub(crate) fn set(&self, _: BreakerState) {}
 
         #[inline]
         pub(crate) fn keep_shown(&self) {}

@@ -104,27 +104,32 @@ pub(crate) fn record_holder_decisions(
 }
 
 /// Counts the result of a request.
-pub(crate) fn request_answered(
+pub(crate) fn record_request(
     usage: Option<&UsageRecorder>,
     request: &DecisionRequest<'_>,
     answer: &Result<Decision, Rejection>,
 ) {
     let limits = request.policies_and_keys();
     let limits = limits.map(|(policy, key)| ReportedLimit::new(policy, key));
-    answered(usage, limits, request.mode, answer);
+    record_call(usage, limits, request.mode, answer);
 }
 
 /// Counts a decided call with one limit in the metrics. Peeks are not counted.
 #[inline]
-pub(crate) fn decided(policy: &Policy, mode: Mode, outcome: &SingleOutcome) {
+pub(crate) fn record_decision(policy: &Policy, mode: Mode, outcome: &SingleOutcome) {
     if mode == Mode::Charge {
         count(policy, event_of(outcome), Some(outcome.origin));
     }
 }
 
-/// Counts a denied or allowed call with one limit, which [`decided`] has counted, in the usage.
+/// Counts a denied or allowed call with one limit in the usage, after [`record_decision`].
 #[cold]
-pub(crate) fn used(usage: &UsageRecorder, limit: &ReportedLimit<'_>, mode: Mode, outcome: &SingleOutcome) {
+pub(crate) fn record_usage(
+    usage: &UsageRecorder,
+    limit: &ReportedLimit<'_>,
+    mode: Mode,
+    outcome: &SingleOutcome,
+) {
     if mode == Mode::Charge {
         count_usage(Some(usage), limit, event_of(outcome), Some(outcome.origin));
     }
@@ -147,14 +152,19 @@ fn event_of(outcome: &SingleOutcome) -> LimitEvent {
 
 /// Counts a call with one limit that was not decided.
 #[cold]
-pub(crate) fn rejected(usage: Option<&UsageRecorder>, policy: &Policy, mode: Mode, rejection: &Rejection) {
+pub(crate) fn record_rejection(
+    usage: Option<&UsageRecorder>,
+    policy: &Policy,
+    mode: Mode,
+    rejection: &Rejection,
+) {
     let limit = iter::once(ReportedLimit::without_key(policy));
     count_rejection(usage, limit, mode, rejection);
 }
 
 /// Counts the result of a call with these limits.
 #[inline]
-pub(crate) fn answered<'a>(
+pub(crate) fn record_call<'a>(
     usage: Option<&UsageRecorder>,
     limits: impl Iterator<Item = ReportedLimit<'a>>,
     mode: Mode,
@@ -167,7 +177,7 @@ pub(crate) fn answered<'a>(
 }
 
 /// Counts the result of a wait: once, independent of the number of store queries.
-pub(crate) fn waited<'a>(
+pub(crate) fn record_wait<'a>(
     usage: Option<&UsageRecorder>,
     limits: impl Iterator<Item = ReportedLimit<'a>>,
     mode: Mode,

@@ -56,7 +56,7 @@ impl UtcOffset {
     }
 
     /// Returns the offset plus one day in microseconds, so that it is never negative.
-    pub(crate) fn ahead_and_a_day(self) -> u64 {
+    pub(crate) fn plus_one_day(self) -> u64 {
         let ahead = u64::from(self.minutes.unsigned_abs()) * 60 * SECOND;
         if self.minutes < 0 {
             DAY - ahead
@@ -123,7 +123,7 @@ impl fmt::Display for UtcOffset {
 pub(crate) fn origin(window: u64, offset: UtcOffset) -> u64 {
     let begins = if window == WEEK { FIRST_MONDAY } else { 0 };
     // A whole window keeps the difference from being negative.
-    (begins + DAY + window - offset.ahead_and_a_day() % window) % window
+    (begins + DAY + window - offset.plus_one_day() % window) % window
 }
 
 /// Returns the end of the period of this length that contains `now`.
@@ -134,7 +134,7 @@ pub(crate) fn end_of_period(now: u64, window: u64, offset: UtcOffset) -> u64 {
 
 /// Returns the end of the calendar month that contains `now`, in local time.
 pub(crate) fn end_of_month(now: u64, offset: UtcOffset) -> u64 {
-    let ahead = offset.ahead_and_a_day();
+    let ahead = offset.plus_one_day();
     // Days since the day before the epoch.
     let day = (now + ahead) / DAY;
     // 31 days after the first of a month is one of the first four days of the next month.

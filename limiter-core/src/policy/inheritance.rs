@@ -123,7 +123,7 @@ impl Policy {
 
     /// Returns this policy with the states of another generation, and keeps the proportional
     /// conversion.
-    pub(crate) fn going_on_in(self, generation: u32) -> Self {
+    pub(crate) fn continued_in(self, generation: u32) -> Self {
         if self.generation() == generation {
             return self;
         }

@@ -119,7 +119,7 @@ impl RedisBackend {
                 return Some(decision);
             }
         }
-        let mut verdict = self.denials.answer(request)?;
+        let mut verdict = self.denials.decide(request)?;
         self.leases.complete(request, &mut verdict, u64::MAX);
         Some(request.decision(verdict, Origin::DenyCache))
     }
@@ -131,7 +131,7 @@ impl RedisBackend {
         if mode != Mode::Charge || limit.policy.lease().is_some() {
             return None;
         }
-        let (decided_at, result) = self.denials.answer_one(LimitCost {
+        let (decided_at, result) = self.denials.decide_one(LimitCost {
             identity: limit.identity,
             algorithm: limit.policy.algorithm(),
             cost: limit.cost,
@@ -240,7 +240,7 @@ impl RedisBackend {
             }
         }
         self.keep_reporting_usage();
-        self.outage.decided(|| self.clock.now());
+        self.outage.on_decision(|| self.clock.now());
     }
 
     /// Starts the reports of the usage, if it is reported and they make no progress.
@@ -261,7 +261,7 @@ impl RedisBackend {
         let in_force = request.in_force_at(self.clock.now());
         let request = in_force.as_ref().unwrap_or(request);
         if !Self::falls_back(request, &error) {
-            self.outage.answers(request, &error, self.clock.now());
+            self.outage.log_failure_mode(request, &error, self.clock.now());
             let answer = without_store(request, error, self.clock.now());
             observe::record_query(started, answer.as_ref().ok().map(Decision::origin));
             return answer;

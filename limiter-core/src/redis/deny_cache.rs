@@ -92,7 +92,7 @@ impl DenyCache {
     }
 
     /// Returns the denial that the store would return, if it is known.
-    pub(crate) fn answer(&self, request: &DecisionRequest<'_>) -> Option<Verdict> {
+    pub(crate) fn decide(&self, request: &DecisionRequest<'_>) -> Option<Verdict> {
         if request.mode != Mode::Charge {
             return None;
         }
@@ -106,7 +106,7 @@ impl DenyCache {
     /// Returns the denial of a charge of one limit, if it is known. Collects nothing and defers the
     /// computation of the numbers.
     #[inline]
-    pub(crate) fn answer_one(&self, charge: LimitCost<'_>) -> Option<(Timestamp, StepResult)> {
+    pub(crate) fn decide_one(&self, charge: LimitCost<'_>) -> Option<(Timestamp, StepResult)> {
         let mut found = None;
         let decided_at = self.lookup(iter::once(charge), |_, result| found = Some(result))?;
         Some((decided_at, found?))
@@ -128,7 +128,7 @@ impl DenyCache {
         // The coarse clock suffices: its error is below the latency of a reply.
         let (hash, now) = (hash(charges.clone()), self.clock.reading().as_micros());
         let generation = self.generation(charges.clone())?;
-        let answer = |denial: &Denial| denial.answer(charges.clone(), generation, now, report);
+        let answer = |denial: &Denial| denial.decide(charges.clone(), generation, now, report);
         match shard.find(hash, charges.clone(), answer)? {
             DenialAnswer::Denied(decided_at) => Some(decided_at),
             DenialAnswer::Unknown => None,
@@ -183,7 +183,7 @@ impl DenyCache {
                 ))
             });
         if let Some(denial) = denial {
-            shard.note(hash(charges(request)), denial, now(), self.cap_micros);
+            shard.record(hash(charges(request)), denial, now(), self.cap_micros);
         } else if has_denials(shard) {
             shard.tidy(now(), self.cap_micros);
         }
@@ -234,7 +234,7 @@ impl DenyCache {
 
 /// Returns whether a shard has denials. A stale result only causes a request to the store.
 fn has_denials(shard: &DenialShard) -> bool {
-    shard.turn_at.load(Ordering::Relaxed) != EMPTY
+    shard.rotate_at.load(Ordering::Relaxed) != EMPTY
 }
 
 /// The charge of one limit in a request.

@@ -274,7 +274,7 @@ impl InFlightBatch {
     }
 
     /// Records a reply and returns the round trip.
-    pub(crate) fn answered(&self) -> Duration {
+    pub(crate) fn on_reply(&self) -> Duration {
         let took = self.began.elapsed();
         let mut state = self.batch_queue.lock();
         state.round_trip = state.round_trip.min(took);

@@ -68,7 +68,7 @@ impl RedisStore {
 
 fn read(bytes: &[u8]) -> Result<HolderReply, StoreError> {
     let mut reader = Reader(bytes);
-    let now = Timestamp::from_micros(reader.moment()?);
+    let now = Timestamp::from_micros(reader.timestamp()?);
     let [found] = reader.array()?;
     if found != reply::READABLE {
         return Err(reply::unreadable_as(found)?);

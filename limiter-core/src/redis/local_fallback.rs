@@ -76,7 +76,7 @@ impl LocalFallback {
                 until: now.saturating_add(outcome.reset_after),
                 decided_at: verdict.decided_at.as_micros(),
             };
-            self.last_known.note(limit.identity.hash(), left);
+            self.last_known.record(limit.identity.hash(), left);
         }
     }
 
@@ -273,8 +273,8 @@ pub(crate) struct LastRemaining {
 const OVERTAKEN_MICROS: u64 = 1_000_000;
 
 impl LastRemaining {
-    fn was_overtaken_by(&self, noted: &Self) -> bool {
-        let age = noted.decided_at.saturating_sub(self.decided_at);
+    fn is_older_than(&self, recorded: &Self) -> bool {
+        let age = recorded.decided_at.saturating_sub(self.decided_at);
         (1..=OVERTAKEN_MICROS).contains(&age)
     }
 }
@@ -312,17 +312,17 @@ impl LastKnown {
     }
 
     /// Records the remaining permits.
-    pub(crate) fn note(&self, hash: u64, left: LastRemaining) {
+    pub(crate) fn record(&self, hash: u64, left: LastRemaining) {
         let Some(mut shard) = self.shard(hash) else { return };
         let is_it = |(other, _): &(u64, LastRemaining)| *other == hash;
-        if let Some((_, noted)) = shard.young.find_mut(hash, is_it) {
-            if !left.was_overtaken_by(noted) {
-                *noted = left;
+        if let Some((_, recorded)) = shard.young.find_mut(hash, is_it) {
+            if !left.is_older_than(recorded) {
+                *recorded = left;
             }
             return;
         }
         let old = shard.old.find(hash, is_it);
-        if old.is_some_and(|(_, noted)| left.was_overtaken_by(noted)) {
+        if old.is_some_and(|(_, recorded)| left.is_older_than(recorded)) {
             return;
         }
         if shard.young.len() >= self.max_per_half {

@@ -148,7 +148,7 @@ impl Node {
         let call = wire::call(&items, self.injected(), wait.deadline()).with_deadline(*wait);
         observe::batch(1);
         let reply = self.run_alone(&call, part.asking).await?;
-        slot.answered();
+        slot.on_reply();
         drop(slot);
         let verdicts = reply::verdicts(&reply, &items).map_err(Failure::Undecided)?;
         let verdicts = verdicts.into_iter().next();
@@ -200,7 +200,7 @@ impl Node {
 
     /// Records the reply to a call or a batch.
     fn record_reply(&self, took: Duration) {
-        if self.0.breaker.answered(took) {
+        if self.0.breaker.on_reply(took) {
             self.log_closing();
         }
     }

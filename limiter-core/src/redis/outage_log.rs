@@ -36,7 +36,7 @@ impl Outage {
     }
 
     /// Logs a decision according to the policies' failure modes.
-    pub(crate) fn answers(&self, request: &DecisionRequest<'_>, error: &StoreError, now: Timestamp) {
+    pub(crate) fn log_failure_mode(&self, request: &DecisionRequest<'_>, error: &StoreError, now: Timestamp) {
         let answer = request.on_store_failure();
         if is_outage(error.kind()) && self.is_new(answer, now) {
             let policy = request
@@ -64,7 +64,7 @@ impl Outage {
     /// Records a decision of Redis. An outage with intermittent replies ends only after a time
     /// without failures, so that it is one event.
     #[inline]
-    pub(crate) fn decided(&self, now: impl FnOnce() -> Timestamp) {
+    pub(crate) fn on_decision(&self, now: impl FnOnce() -> Timestamp) {
         let last = self.last.load(Ordering::Relaxed);
         if last != 0 {
             self.may_be_over(last, now());

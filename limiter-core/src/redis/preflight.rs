@@ -51,7 +51,7 @@ struct Trial<'a> {
 impl Trial<'_> {
     /// Decides all permits of two limits at once.
     async fn decide(&self, policies: [&Policy; 2], operation: Operation) -> Result<(), StoreError> {
-        let request = all_of(policies)?;
+        let request = request_of(policies)?;
         let mut input = ScriptInput::new(&request, operation, &self.store.namespace);
         let [level, window, _] = self.keys.clone();
         input.keys = [level, window].into_iter().collect();
@@ -84,7 +84,7 @@ impl Trial<'_> {
     }
 
     async fn refund(&self, policies: [&Policy; 2]) -> Result<(), StoreError> {
-        for (limit, key) in all_of(policies)?.limits.iter().zip(self.keys.clone()) {
+        for (limit, key) in request_of(policies)?.limits.iter().zip(self.keys.clone()) {
             let refund = UsageCorrection::Refund { whole_at: 0 };
             let now = self.store.clock.injected();
             let call = leased_limit::apply_change(limit, refund, key, now, READY_WITHIN);
@@ -94,7 +94,7 @@ impl Trial<'_> {
     }
 }
 
-fn all_of(policies: [&Policy; 2]) -> Result<DecisionRequest<'_>, StoreError> {
+fn request_of(policies: [&Policy; 2]) -> Result<DecisionRequest<'_>, StoreError> {
     request(policies.map(|policy| LimitRequest::new(policy, Key::global()).cost(policy.quota())))
 }
 

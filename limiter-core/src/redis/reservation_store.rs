@@ -64,7 +64,7 @@ impl<'a> ReservationStore<'a> {
         plan.extend_from_slice(&record.to_bytes());
         let bytes = self.run(id, plan, deadline).await?;
         let mut reader = Reader(&bytes);
-        let now = Timestamp::from_micros(reader.moment()?);
+        let now = Timestamp::from_micros(reader.timestamp()?);
         match reader.array()? {
             [UNSETTLED] => Ok(now),
             _ => Err(malformed()),
@@ -85,7 +85,7 @@ impl<'a> ReservationStore<'a> {
         plan.push(CLAIM);
         let bytes = self.run(id, plan, deadline).await?;
         let mut reader = Reader(&bytes);
-        reader.moment()?;
+        reader.timestamp()?;
         match reader.array()? {
             [ABSENT] => Ok(ReservationClaim::Absent),
             [SETTLED] => Ok(ReservationClaim::Settled),

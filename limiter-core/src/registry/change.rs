@@ -95,7 +95,7 @@ impl PolicyRegistry {
                     let policy = entry.policy().clone().with_generation(generation);
                     entry.with_policy(policy)
                 }
-                _ => going_on(entry, left),
+                _ => in_current_generation(entry, left),
             },
         };
         if sources.set_in_code(entry, Clock::System.now()) {
@@ -116,7 +116,7 @@ fn inheriting(
     let generation = policy.generation().max(old.generation());
     let policy = match inheritance {
         Inheritance::AsIs => policy
-            .going_on_in(generation)
+            .continued_in(generation)
             .keeping_conversion_of(old, Clock::System.now()),
         Inheritance::Proportional => policy.with_generation(generation).proportional_to(old, at)?,
         Inheritance::Reset => policy.with_generation(next(generation)?),
@@ -146,10 +146,10 @@ pub(super) fn converting(entry: PolicyEntry, before: Option<&PolicyEntry>) -> Po
 
 /// Raises the generation of an entry that was set without an inheritance to the current one, so
 /// that it uses the current state and not the state from before a reset.
-pub(super) fn going_on(entry: PolicyEntry, before: Option<u32>) -> PolicyEntry {
+pub(super) fn in_current_generation(entry: PolicyEntry, before: Option<u32>) -> PolicyEntry {
     match before {
         Some(old) if old > entry.policy().generation() => {
-            let policy = entry.policy().clone().going_on_in(old);
+            let policy = entry.policy().clone().continued_in(old);
             entry.with_policy(policy)
         }
         _ => entry,

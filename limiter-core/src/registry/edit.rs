@@ -1,7 +1,7 @@
 //! Edits one entry that code has added to a registry.
 
 use crate::error::ConfigError;
-use crate::registry::change::going_on;
+use crate::registry::change::in_current_generation;
 use crate::registry::{EntryEdit, PolicyEntry, PolicyRegistry};
 use crate::support::clock::Clock;
 
@@ -30,7 +30,7 @@ impl PolicyRegistry {
             EntryEdit::Keep => false,
             EntryEdit::Put(entry) => {
                 let left = sources.generation_in_code(name);
-                sources.set_in_code(going_on(*entry, left), now)
+                sources.set_in_code(in_current_generation(*entry, left), now)
             }
             EntryEdit::Remove(ended) => {
                 sources.remove_from_code(name, now);

@@ -141,7 +141,7 @@ impl PolicyRegistry {
         // A truncated content is not parsed.
         if bytes.len() > MAX_TEXT_BYTES {
             let error = format!("the file is too long, expected at most {MAX_TEXT_BYTES} bytes");
-            return Err(RegistryError::one(&place, &error));
+            return Err(RegistryError::single(&place, &error));
         }
         let text = std::str::from_utf8(bytes)
             .map_err(|error| unreadable(Arc::new(io::Error::new(io::ErrorKind::InvalidData, error))))?;
@@ -166,7 +166,7 @@ async fn follow(registry: WeakRegistry, shared: Arc<FileState>, mut seen: FileCo
             return;
         };
         // A rejected content is parsed again, since the other sources may have changed.
-        if now == seen && !shared.last_error.is_there() {
+        if now == seen && !shared.last_error.has_error() {
             continue;
         }
         let adopting = {

@@ -347,7 +347,7 @@ fn published_revision(
 
 /// Without a revision it is unknown whether the text is the latest.
 fn unnumbered(store: &RegistryStore) -> RegistryError {
-    RegistryError::one(
+    RegistryError::single(
         store.key(),
         "no revision, expected a first line such as `revision = 7`, with a higher one than before",
     )
@@ -356,7 +356,7 @@ fn unnumbered(store: &RegistryStore) -> RegistryError {
 /// Lua's numbers are inexact above the maximum.
 fn too_high(store: &RegistryStore) -> RegistryError {
     let message = format!("the revision is too high, expected at most {MAX_REVISION}");
-    RegistryError::one(store.key(), &message)
+    RegistryError::single(store.key(), &message)
 }
 
 /// Only a text written by hand has the highest revision.
@@ -364,5 +364,5 @@ fn none_later(store: &RegistryStore) -> RegistryError {
     let message = format!(
         "revision {MAX_REVISION} is the maximum: write the text by hand with a lower revision, and restart the subscribed replicas"
     );
-    RegistryError::one(store.key(), &message)
+    RegistryError::single(store.key(), &message)
 }

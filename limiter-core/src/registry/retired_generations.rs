@@ -35,7 +35,7 @@ impl RetiredGenerations {
 
     /// Records the last generation of a name, and the time until which usage in earlier generations
     /// may count.
-    pub(super) fn note(&mut self, name: &str, generation: u32, counts_until: Timestamp, now: Timestamp) {
+    pub(super) fn record(&mut self, name: &str, generation: u32, counts_until: Timestamp, now: Timestamp) {
         if self.names.len() >= self.tidy_at {
             self.names.retain(|_, last| last.counts_until > now);
             // Doubling amortizes the removal.
@@ -62,8 +62,8 @@ mod tests {
         let lasts = Duration::from_secs(300);
         for number in 0..10_000 {
             now = now.after(Duration::from_secs(1));
-            left.note(&format!("tenant {number}"), 1, now.after(lasts), now);
-            left.note("reset every second", number, now.after(lasts), now);
+            left.record(&format!("tenant {number}"), 1, now.after(lasts), now);
+            left.record("reset every second", number, now.after(lasts), now);
             assert!(left.names.len() <= 2 * 302, "{}", left.names.len());
         }
         assert_eq!(left.generation("tenant 9999"), Some(1));
@@ -76,10 +76,10 @@ mod tests {
     fn longest_period_is_kept() {
         let (mut left, now) = (RetiredGenerations::default(), Timestamp::from_micros(1));
         let after = |seconds| now.after(Duration::from_secs(seconds));
-        left.note("a", 2, after(100), now);
-        left.note("a", 1, after(10), now);
+        left.record("a", 2, after(100), now);
+        left.record("a", 1, after(10), now);
         for number in 0..1_000 {
-            left.note(&number.to_string(), 1, after(50), after(50));
+            left.record(&number.to_string(), 1, after(50), after(50));
         }
         assert_eq!(left.generation("a"), Some(2));
     }

@@ -282,7 +282,7 @@ impl SourceStack {
         // An ended policy has not been charged since its end.
         let used_until = entry.end().map_or(now, |end| end.min(now));
         self.left
-            .note(name, generation, used_until.after(counts_for), now);
+            .record(name, generation, used_until.after(counts_for), now);
     }
 
     /// Returns the last generation of a name in code, unless it is the first.

@@ -225,7 +225,7 @@ fn parse_with(
     let length = without_revision(text).len();
     if length > MAX_TEXT_BYTES {
         let message = format!("the text has {length} bytes, expected at most {MAX_TEXT_BYTES}");
-        return Err(RegistryError::one(place, &message));
+        return Err(RegistryError::single(place, &message));
     }
     let document = match DeTable::parse(text) {
         Ok(document) => document,
@@ -236,7 +236,7 @@ fn parse_with(
             };
             syntax::report(&mut report, text, &all);
             report.finish()?;
-            return Err(RegistryError::one(place, "the text is not TOML"));
+            return Err(RegistryError::single(place, "the text is not TOML"));
         }
     };
     let min_reader = read_format(document.get_ref());
@@ -258,7 +258,7 @@ fn parse_with(
 pub(crate) fn parse_numbered(place: &str, text: &str) -> Result<SourceSnapshot, RegistryError> {
     let rest = without_revision(text);
     let lines_before = usize::from(rest.len() == text.len());
-    parse(place, &format!("revision = 1\n{rest}")).map_err(|error| error.up_by(lines_before))
+    parse(place, &format!("revision = 1\n{rest}")).map_err(|error| error.shift_lines_up(lines_before))
 }
 
 /// Returns a text without its first line, if that line contains the revision.
@@ -284,7 +284,7 @@ fn is_revision(line: &str) -> bool {
 pub(crate) fn parse_some(place: &str, text: &str) -> Result<SourceSnapshot, RegistryError> {
     let snapshot = parse(place, text)?;
     if snapshot.entries().next().is_none() {
-        return Err(RegistryError::one(place, "no policy, expected at least one"));
+        return Err(RegistryError::single(place, "no policy, expected at least one"));
     }
     Ok(snapshot)
 }

@@ -53,7 +53,7 @@ impl LastError {
         before.is_none_or(|before| reason(&before) != text)
     }
 
-    pub(super) fn is_there(&self) -> bool {
+    pub(super) fn has_error(&self) -> bool {
         self.lock().is_some()
     }
 

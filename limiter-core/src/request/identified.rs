@@ -20,7 +20,7 @@ impl<'a> IdentifiedLimit<'a> {
     ///
     /// A key that all limits share is hashed once.
     #[inline]
-    pub(crate) fn each<const N: usize>(
+    pub(crate) fn identify_all<const N: usize>(
         requests: &[LimitRequest<'a>; N],
         any_groups: bool,
     ) -> Option<[Self; N]> {
@@ -38,7 +38,7 @@ impl<'a> IdentifiedLimit<'a> {
                 return None;
             }
             let (group, key) = (request.group(), request.key.as_str());
-            let hash = if group == first_group && is_same(key, first_key) {
+            let hash = if group == first_group && is_same_text(key, first_key) {
                 first_hash
             } else if any_groups || (group.is_some() && group == first_group) {
                 policy.identity_prefix().key_hash(group, key)
@@ -62,6 +62,6 @@ impl<'a> IdentifiedLimit<'a> {
 
 /// Compares texts, most of which are at the same place.
 #[inline]
-fn is_same(one: &str, other: &str) -> bool {
+fn is_same_text(one: &str, other: &str) -> bool {
     (one.as_ptr() == other.as_ptr() && one.len() == other.len()) || one == other
 }

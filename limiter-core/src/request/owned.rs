@@ -126,7 +126,7 @@ impl OwnedRequest {
 
     /// Returns one request for each charged limit, with `times` times the cost, at most the quota,
     /// since usage cannot exceed it.
-    pub(crate) fn each(&self, times: usize) -> impl Iterator<Item = DecisionRequest<'_>> {
+    pub(crate) fn per_limit(&self, times: usize) -> impl Iterator<Item = DecisionRequest<'_>> {
         let times = u64::try_from(times).unwrap_or(u64::MAX);
         let limits = (0..self.limits.len()).filter_map(|number| self.limit(number));
         let charged = limits.filter(|limit| limit.blocks.is_none());

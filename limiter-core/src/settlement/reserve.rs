@@ -206,7 +206,7 @@ impl Reservation {
     ) -> Self {
         Self {
             limiter: limiter.clone(),
-            limits: ReservedLimit::each(limits, &allowed).collect(),
+            limits: ReservedLimit::for_limits(limits, &allowed).collect(),
             allowed,
         }
     }

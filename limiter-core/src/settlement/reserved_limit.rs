@@ -50,7 +50,7 @@ pub(crate) enum CurrentPolicy {
 impl ReservedLimit {
     /// Returns the limit to settle for each limit of an allowed call. `None` for limits that were
     /// not charged: switched off, allowed by a key list, or denied in shadow mode.
-    pub(crate) fn each<'a>(
+    pub(crate) fn for_limits<'a>(
         limits: impl IntoIterator<Item = Option<ValidatedLimit<'a>>>,
         decision: &Decision,
     ) -> impl Iterator<Item = Option<Self>> {

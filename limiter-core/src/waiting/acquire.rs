@@ -43,7 +43,7 @@ impl Limiter {
         let result = self.wait_uncounted(request, budget).await;
         let limits = request.policies_and_keys();
         let limits = limits.map(|(policy, key)| ReportedLimit::new(policy, key));
-        observe::waited(self.inner.backend.usage(), limits, request.mode, &result);
+        observe::record_wait(self.inner.backend.usage(), limits, request.mode, &result);
         result
     }
 

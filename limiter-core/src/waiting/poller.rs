@@ -123,7 +123,7 @@ impl Limiter {
         // A grant by the local fallback was charged to this replica's share and not to the store.
         let is_local = |grant: &&Allowed| grant.origin() == Origin::LocalFallback;
         for _ in unused.iter().filter(is_local) {
-            for request in request.each(1) {
+            for request in request.per_limit(1) {
                 // The waiter is gone, so no caller needs the result.
                 let refund = UsageCorrection::Refund { whole_at: 0 };
                 let _ = self.inner.backend.change_share(&request, refund);
@@ -135,7 +135,7 @@ impl Limiter {
         if charged == 0 {
             return;
         }
-        for request in request.each(charged) {
+        for request in request.per_limit(charged) {
             // The waiter is gone, so no caller needs the result.
             let _ = self
                 .apply_change(&request, UsageCorrection::Refund { whole_at: 0 })

@@ -47,7 +47,7 @@ impl Scope<'_> {
         of_block: bool,
         diagnostics: &mut Diagnostics,
     ) -> Option<Limit> {
-        if let Some(place) = args.place(ArgumentName::Except).filter(|_| !of_block) {
+        if let Some(place) = args.span_of(ArgumentName::Except).filter(|_| !of_block) {
             let message = "`except` excludes methods of an annotated `impl` block: set it in the attribute of the block";
             diagnostics.at(place, message);
         }
@@ -57,7 +57,7 @@ impl Scope<'_> {
         let group = args
             .take_value(ArgumentName::Group)
             .and_then(|expr| self.key(expr, diagnostics));
-        let is_named = args.place(ArgumentName::Policy).is_some();
+        let is_named = args.span_of(ArgumentName::Policy).is_some();
         let (name, shared) = match is_named {
             true => (named(args, &self.names, diagnostics), true),
             false => self.name(args, group.as_ref(), of_block, diagnostics),
@@ -97,7 +97,7 @@ impl Scope<'_> {
                 let message = format!(
                     "`need` is {cost}, above the `{word}` of {quota}, so that no call would ever be allowed"
                 );
-                diagnostics.at(args.place(ArgumentName::Need).unwrap_or(args.span), message);
+                diagnostics.at(args.span_of(ArgumentName::Need).unwrap_or(args.span), message);
             }
             // The quotas of the other attributes are whole.
             (Some((word, Number::Literal(quota))), None) if *quota < 1_000 => {
@@ -106,7 +106,7 @@ impl Scope<'_> {
                     "`{word}` is {quota}, below the permit that a call needs by default, so that no call would ever be \
                      allowed: give it at least 1, or add `need = {quota}`"
                 );
-                diagnostics.at(args.place(ArgumentName::Capacity).unwrap_or(args.span), message);
+                diagnostics.at(args.span_of(ArgumentName::Capacity).unwrap_or(args.span), message);
             }
             _ => {}
         }
@@ -187,7 +187,7 @@ impl Scope<'_> {
         of_block: bool,
         diagnostics: &mut Diagnostics,
     ) -> (Option<Name>, bool) {
-        if let Some(place) = args.place(ArgumentName::Name) {
+        if let Some(place) = args.span_of(ArgumentName::Name) {
             let Some(expr) = args.take_value(ArgumentName::Name) else {
                 return (None, false);
             };
@@ -272,7 +272,7 @@ fn looks_generic(segment: &PathSegment) -> bool {
 /// Returns the name of a registry's policy. Arguments that the policy defines are rejected.
 fn named(args: &mut Args, names: &Names, diagnostics: &mut Diagnostics) -> Option<Name> {
     for (word, place) in args
-        .words()
+        .names()
         .filter(|(word, _)| !ALLOWED_WITH_POLICY.contains(word))
     {
         let text = word.text();

@@ -97,8 +97,8 @@ pub(super) fn algorithm(args: &mut Args, diagnostics: &mut Diagnostics) -> Optio
 
 /// Returns whether a funnel is paced.
 fn paced(args: &Args, diagnostics: &mut Diagnostics) -> Option<bool> {
-    let place = args.place(ArgumentName::Paced);
-    if let (Some(place), Some(_)) = (place, args.place(ArgumentName::Lease)) {
+    let place = args.span_of(ArgumentName::Paced);
+    if let (Some(place), Some(_)) = (place, args.span_of(ArgumentName::Lease)) {
         let message = "a paced funnel has no lease, because only the store knows the order of its calls: leave out \
                        `paced` or `lease`";
         diagnostics.at(place, message);
@@ -137,7 +137,7 @@ fn rate(expr: Expr, args: &mut Args, diagnostics: &mut Diagnostics) -> Option<Ra
         .take_value(ArgumentName::Per)
         .map(|expr| diagnostics.ok(Period::read(expr, "per")));
     if let Some(text) = literal::text(&expr) {
-        if let Some(place) = args.place(ArgumentName::Per) {
+        if let Some(place) = args.span_of(ArgumentName::Per) {
             diagnostics.at(place, "the rate contains its period already: use `per` with a number, such as `rate = 100, per = \"1m\"`");
         }
         return diagnostics.ok(RateText::read(text)).map(Rate::Text);

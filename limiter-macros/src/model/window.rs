@@ -66,7 +66,7 @@ pub(super) fn algorithm(args: &mut Args, diagnostics: &mut Diagnostics) -> Optio
         let limit = limit?;
         check_limit(&limit, kind, parsed_kind.is_none(), span, diagnostics).then_some(limit)
     });
-    if let (Some(place), false) = (args.place(ArgumentName::Align), kind == WindowKind::Fixed) {
+    if let (Some(place), false) = (args.span_of(ArgumentName::Align), kind == WindowKind::Fixed) {
         let message = "`align` needs `kind = fixed`: other windows do not start at calendar times";
         diagnostics.at(place, message);
         return None;

@@ -101,7 +101,7 @@ impl<S: Service<Request<B>>, B> ConcurrencyLimitFuture<S, B> {
         }
     }
 
-    pub(super) fn answered(response: LayerResponse) -> Self {
+    pub(super) fn with_response(response: LayerResponse) -> Self {
         let response = Some(response);
         Self {
             state: ConcurrencyState::Answered { response },
@@ -129,7 +129,7 @@ impl<S: Service<Request<B>>, B> Call<S, B> {
             }
         };
         match self.admission.try_admit(&scope) {
-            Poll::Ready(answer) => self.answered(answer),
+            Poll::Ready(answer) => self.on_decision(answer),
             Poll::Pending => {
                 let bound = wait::timeout(self.request.headers());
                 let admitting = self.admission.pending(scope, bound);
@@ -139,7 +139,7 @@ impl<S: Service<Request<B>>, B> Call<S, B> {
         }
     }
 
-    fn answered(mut self, answer: Result<Admitted, Rejection>) -> ConcurrencyState<S, B> {
+    fn on_decision(mut self, answer: Result<Admitted, Rejection>) -> ConcurrencyState<S, B> {
         match answer {
             Ok(admitted) => {
                 let (response_hooks, permit_handle) = self.admission.admitted(admitted, &mut self.request);
@@ -228,11 +228,13 @@ where
                     let Some(waiting) = pending else { ended() };
                     let answer = ready!(Pin::new(&mut waiting.0).poll(context));
                     let Some(waiting) = pending.take() else { ended() };
-                    waiting.1.answered(answer)
+                    waiting.1.on_decision(answer)
                 }
                 ConcurrencyStateProj::Answered { response } => {
                     let Some(response) = response.take() else { ended() };
-                    return Poll::Ready(Ok(response.map(|body| PermitBody::new(body.of_any(), None))));
+                    return Poll::Ready(Ok(
+                        response.map(|body| PermitBody::new(body.with_any_inner(), None))
+                    ));
                 }
             };
             state.set(next);

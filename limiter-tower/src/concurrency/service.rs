@@ -62,7 +62,7 @@ where
                 self.gate.release_ready();
                 let responder = self.gate.shared.config.limits.responder();
                 let response = responder.refused(rejection, &request);
-                return ConcurrencyLimitFuture::answered(Box::new(response));
+                return ConcurrencyLimitFuture::with_response(Box::new(response));
             }
             Extraction::Pending(pending) => {
                 return ConcurrencyLimitFuture::extracting(pending, self.take_call(request));
@@ -79,7 +79,7 @@ where
                 self.gate.release_ready();
                 let responder = self.gate.shared.config.limits.responder();
                 let response = responder.rejected(rejection, &request);
-                ConcurrencyLimitFuture::answered(Box::new(response))
+                ConcurrencyLimitFuture::with_response(Box::new(response))
             }
             Poll::Pending => {
                 let bound = wait::timeout(request.headers());

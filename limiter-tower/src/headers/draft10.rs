@@ -72,7 +72,7 @@ fn write_limit(
         return Duration::ZERO;
     };
     let until_more = match dialect {
-        RateLimitHeaders::Draft10 if limit.is_allowed() && costs.wanting(limit).is_none() => {
+        RateLimitHeaders::Draft10 if limit.is_allowed() && costs.missing_cost(limit).is_none() => {
             Some(limit.next_after())
         }
         _ => None,

@@ -29,7 +29,7 @@ impl Costs {
     }
 
     /// Returns the cost if the limit allows the request but another one of this cost does not fit.
-    pub(super) fn wanting(&self, limit: &LimitOutcome) -> Option<Amount> {
+    pub(super) fn missing_cost(&self, limit: &LimitOutcome) -> Option<Amount> {
         let cost = self.cost_for(limit);
         (limit.is_allowed() && cost > Amount::ONE && limit.remaining() < cost).then_some(cost)
     }

@@ -107,7 +107,7 @@ where
     fn extract<'a>(&'a self, request: &'a Request<B>) -> Extraction<'a> {
         match request.extensions().get::<T>() {
             Some(extension) => Extraction::Key((self.part)(extension).into()),
-            None => self.missing.answer(|| {
+            None => self.missing.extraction(|| {
                 static LOGGED: KeyedLogThrottle = KeyedLogThrottle::new();
                 if LOGGED.is_due(&type_name::<T>()) {
                     tracing::error!(

@@ -370,7 +370,7 @@ pub(super) enum Missing {
 
 impl Missing {
     #[cold]
-    pub(super) fn answer(&self, default: impl FnOnce() -> KeyRejection) -> Extraction<'static> {
+    pub(super) fn extraction(&self, default: impl FnOnce() -> KeyRejection) -> Extraction<'static> {
         match self {
             Self::Default => Extraction::Reject(default()),
             Self::Refuse(rejection) => Extraction::Reject(rejection.clone()),

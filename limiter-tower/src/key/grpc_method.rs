@@ -64,9 +64,9 @@ impl<B> KeyExtractor<B> for GrpcMethod {
     fn extract<'a>(&'a self, request: &'a Request<B>) -> Extraction<'a> {
         match method(request.uri().path()) {
             Some(method) => Extraction::Key(Key::from(method)),
-            None => self
-                .missing
-                .answer(|| KeyRejection::new(StatusCode::NOT_IMPLEMENTED, "the path names no gRPC method")),
+            None => self.missing.extraction(|| {
+                KeyRejection::new(StatusCode::NOT_IMPLEMENTED, "the path names no gRPC method")
+            }),
         }
     }
 }

@@ -143,7 +143,7 @@ impl<B> KeyExtractor<B> for Header {
             (Some(_), Some(_)) => Extraction::Reject(bad_request("must be given once")),
             (value, _) => match value.and_then(key) {
                 Some(key) => Extraction::Key(key),
-                None => self.missing.answer(|| bad_request("is required")),
+                None => self.missing.extraction(|| bad_request("is required")),
             },
         }
     }
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[expect(clippy::expect_used, reason = "a test ends that way")]
-    fn answer(extractor: &Header, values: &[&str]) -> Extraction<'static> {
+    fn extract_from(extractor: &Header, values: &[&str]) -> Extraction<'static> {
         let request = values.iter().fold(Request::builder(), |request, value| {
             request.header("x-api-key", *value)
         });
@@ -185,10 +185,10 @@ mod tests {
     #[test]
     fn only_a_single_nonempty_value_is_a_key() {
         let strict = header("X-Api-Key");
-        assert_eq!(answer(&strict, &["ann"]), Extraction::Key(Key::from("ann")));
+        assert_eq!(extract_from(&strict, &["ann"]), Extraction::Key(Key::from("ann")));
         for refused in [&[] as &[&str], &[""], &["ann", "bob"], &["ann", "ann"], &["", ""]] {
             assert!(
-                matches!(answer(&strict, refused), Extraction::Reject(rejection) if rejection.status() == 400)
+                matches!(extract_from(&strict, refused), Extraction::Reject(rejection) if rejection.status() == 400)
             );
         }
     }
@@ -197,19 +197,19 @@ mod tests {
     fn response_to_missing_header_is_configurable() {
         let unauthorized = header("x-api-key").or_reject(StatusCode::UNAUTHORIZED);
         assert_eq!(
-            answer(&unauthorized, &[]),
+            extract_from(&unauthorized, &[]),
             Extraction::Reject(StatusCode::UNAUTHORIZED.into())
         );
         let bare = header("x-api-key").or_reject(401);
         assert_eq!(
-            answer(&bare, &[]),
+            extract_from(&bare, &[]),
             Extraction::Reject(StatusCode::UNAUTHORIZED.into())
         );
         assert_eq!(KeyRejection::from(42), StatusCode::INTERNAL_SERVER_ERROR.into());
         let lenient = header("x-api-key").or_skip();
-        assert_eq!(answer(&lenient, &[]), Extraction::Skip);
+        assert_eq!(extract_from(&lenient, &[]), Extraction::Skip);
         assert!(
-            matches!(answer(&lenient, &["ann", "bob"]), Extraction::Reject(_)),
+            matches!(extract_from(&lenient, &["ann", "bob"]), Extraction::Reject(_)),
             "a repeated header is never skipped"
         );
     }

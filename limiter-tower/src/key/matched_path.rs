@@ -81,7 +81,7 @@ impl<B> KeyExtractor<B> for MatchedPathKey {
     fn extract<'a>(&'a self, request: &'a Request<B>) -> Extraction<'a> {
         match request.extensions().get::<MatchedPath>() {
             Some(path) => Extraction::Key(Key::from(path.as_str())),
-            None => self.missing.answer(unmatched),
+            None => self.missing.extraction(unmatched),
         }
     }
 }

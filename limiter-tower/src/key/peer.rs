@@ -156,7 +156,7 @@ impl<B> KeyExtractor<B> for PeerIp {
         }
         match self.connection.peer(request.extensions()) {
             Some(peer) => Extraction::Key(self.prefixes.key(peer)),
-            None => self.missing.answer(unknown_peer),
+            None => self.missing.extraction(unknown_peer),
         }
     }
 }

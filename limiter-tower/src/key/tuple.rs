@@ -42,7 +42,7 @@ impl Composed {
         Ok(())
     }
 
-    fn answer(self) -> Extraction<'static> {
+    fn finish(self) -> Extraction<'static> {
         if self.rest.is_empty() {
             return Extraction::Key(self.key.unwrap_or(Key::global()));
         }
@@ -140,7 +140,7 @@ fn compose<B, const N: usize>(
             break;
         }
     }
-    composed.answer()
+    composed.finish()
 }
 
 #[cfg(test)]
@@ -166,7 +166,7 @@ mod tests {
         from_async(move |_| std::future::ready(answer.clone()))
     }
 
-    fn answer(extractor: &impl KeyExtractor<()>) -> Extraction<'static> {
+    fn extract_from(extractor: &impl KeyExtractor<()>) -> Extraction<'static> {
         match extractor.extract(&request()) {
             Extraction::Key(key) => Extraction::Key(key.into_owned()),
             Extraction::Pending(pending) => match pin!(pending).poll(&mut Context::from_waker(Waker::noop()))
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn pending_part_keeps_its_position() {
-        let at_once = answer(&(path(), |_: &Request<()>| "b", global()));
+        let at_once = extract_from(&(path(), |_: &Request<()>| "b", global()));
         assert_eq!(at_once, Extraction::Key(Key::global().part("/a:b").text(":b:")));
         for extractor in [
             &(path(), pending("b"), global()) as &dyn KeyExtractor<()>,
@@ -190,7 +190,7 @@ mod tests {
             &(pending("/a:b"), |_: &Request<()>| "b", global()),
         ] {
             assert_eq!(
-                answer(&|request: &Request<()>| match extractor.extract(request) {
+                extract_from(&|request: &Request<()>| match extractor.extract(request) {
                     Extraction::Pending(pending) => Extraction::Pending(pending),
                     other => panic!("{other:?}"),
                 }),
@@ -204,18 +204,18 @@ mod tests {
         let never = |_: &Request<()>| -> &'static str { panic!("the extractor must not run") };
         let skip = |_: &Request<()>| Extraction::Skip;
         let rejection = Extraction::Reject(StatusCode::FORBIDDEN.into());
-        assert_eq!(answer(&(path(), skip, never)), Extraction::Skip);
+        assert_eq!(extract_from(&(path(), skip, never)), Extraction::Skip);
         assert_eq!(
-            answer(&(path(), header("x-api-key").or_reject(403), never)),
+            extract_from(&(path(), header("x-api-key").or_reject(403), never)),
             rejection
         );
-        assert_eq!(answer(&(pending("a"), skip, never)), Extraction::Skip);
+        assert_eq!(extract_from(&(pending("a"), skip, never)), Extraction::Skip);
         assert_eq!(
-            answer(&(pending("a"), pending(Err::<u64, _>(StatusCode::FORBIDDEN)))),
+            extract_from(&(pending("a"), pending(Err::<u64, _>(StatusCode::FORBIDDEN)))),
             rejection
         );
         assert_eq!(
-            answer(&(pending(Err::<u64, _>(StatusCode::FORBIDDEN)), skip, never)),
+            extract_from(&(pending(Err::<u64, _>(StatusCode::FORBIDDEN)), skip, never)),
             rejection,
             "a missing header does not bypass an asynchronous extractor"
         );
@@ -230,16 +230,16 @@ mod tests {
             }
         };
         let pairs = [
-            answer(&(key("a:b", None), key("c", None))),
-            answer(&(key("a", None), key("b:c", None))),
-            answer(&(key("a%3Ab", None), key("c", None))),
-            answer(&(key("a", Some("g")), key("b", None))),
-            answer(&(key("a", None), key("b", Some("g")))),
-            answer(&(key("a", Some("g")), key("b", Some("g")))),
-            answer(&(key("a", Some("g")), key("b", Some("h")))),
-            answer(&(key("g|a", None), key("b", None))),
-            answer(&(key("", None), key("", None))),
-            answer(&(key("", None), key("", None), key("", None))),
+            extract_from(&(key("a:b", None), key("c", None))),
+            extract_from(&(key("a", None), key("b:c", None))),
+            extract_from(&(key("a%3Ab", None), key("c", None))),
+            extract_from(&(key("a", Some("g")), key("b", None))),
+            extract_from(&(key("a", None), key("b", Some("g")))),
+            extract_from(&(key("a", Some("g")), key("b", Some("g")))),
+            extract_from(&(key("a", Some("g")), key("b", Some("h")))),
+            extract_from(&(key("g|a", None), key("b", None))),
+            extract_from(&(key("", None), key("", None))),
+            extract_from(&(key("", None), key("", None), key("", None))),
         ];
         for (place, pair) in pairs.iter().enumerate() {
             assert!(

@@ -61,7 +61,7 @@ impl<F> LoadShedFuture<F> {
         self
     }
 
-    pub(super) fn answered(response: LayerResponse) -> Self {
+    pub(super) fn with_response(response: LayerResponse) -> Self {
         let response = Some(response);
         Self {
             state: ShedState::Answered { response },
@@ -88,7 +88,7 @@ where
             }
             ShedStateProj::Answered { response } => {
                 let Some(response) = response.take() else { ended() };
-                response.map(|body| LoadShedBody::free(body.of_any()))
+                response.map(|body| LoadShedBody::free(body.with_any_inner()))
             }
         }))
     }

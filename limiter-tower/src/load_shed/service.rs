@@ -65,7 +65,9 @@ where
                 None => {
                     // Other callers may need the capacity that readiness has reserved.
                     self.gate.release_ready();
-                    return LoadShedFuture::answered(self.gate.shared.config.overloaded(class, &request));
+                    return LoadShedFuture::with_response(
+                        self.gate.shared.config.overloaded(class, &request),
+                    );
                 }
             },
         };

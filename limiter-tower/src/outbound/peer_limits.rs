@@ -140,7 +140,8 @@ impl PeerLimits {
             Ok(ResolvedPolicies::Allowed(decision)) => Poll::Ready(Ok(decision)),
             Err(rejection) => Poll::Ready(Err(rejection)),
         };
-        answer.map(|decided| answered(decided).inspect_err(|rejection| self.reporter.report(rejection)))
+        answer
+            .map(|decided| require_allowed(decided).inspect_err(|rejection| self.reporter.report(rejection)))
     }
 
     /// Decides whether a request may be sent, and waits until the timeout of the request at most.
@@ -294,6 +295,6 @@ impl PeerLimits {
 }
 
 /// Converts a denial to an error of the service.
-fn answered(decided: Result<Decision, Rejection>) -> Result<Decision, Rejection> {
+fn require_allowed(decided: Result<Decision, Rejection>) -> Result<Decision, Rejection> {
     decided?.require().map(limiter_core::Allowed::into_decision)
 }

@@ -125,10 +125,10 @@ impl<S: Service<Request<B>>, B> ResponseState<S, B> {
             }
             // Dropping the service releases the capacity that the ready instance may have reserved.
             NextAction::Reject(rejection) => {
-                return Self::answered(limits.responder().rejected(rejection, &request));
+                return Self::with_response(limits.responder().rejected(rejection, &request));
             }
             NextAction::Refuse(rejection) => {
-                return Self::answered(limits.responder().refused(rejection, &request));
+                return Self::with_response(limits.responder().refused(rejection, &request));
             }
             NextAction::Extract(pending) => Awaited::Extractor(pending),
             NextAction::Decide(deciding) => Awaited::Limiter(deciding),
@@ -144,7 +144,7 @@ impl<S: Service<Request<B>>, B> ResponseState<S, B> {
         }
     }
 
-    fn answered(response: Response<ResponseBody<Infallible>>) -> Self {
+    fn with_response(response: Response<ResponseBody<Infallible>>) -> Self {
         Self::Answered {
             response: Some(Box::new(response)),
         }
@@ -200,7 +200,7 @@ where
                 }
                 ResponseStateProj::Answered { response } => {
                     let Some(response) = response.take() else { ended() };
-                    return Poll::Ready(Ok(response.map(ResponseBody::of_any)));
+                    return Poll::Ready(Ok(response.map(ResponseBody::with_any_inner)));
                 }
             };
             self.set(next);

@@ -83,7 +83,7 @@ impl NextAction {
 impl NextAction {
     /// Returns the action for a request with one key, from its decision.
     #[cold]
-    pub(crate) fn decided(answer: Result<Decision, Rejection>, limits: &LayerConfig) -> Self {
+    pub(crate) fn from_decision(answer: Result<Decision, Rejection>, limits: &LayerConfig) -> Self {
         match answer {
             Ok(decision) if decision.is_allowed() => Self::Call(Grant {
                 decision,

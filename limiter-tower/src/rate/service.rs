@@ -43,7 +43,7 @@ where
                 // The key is not moved for requests that pass, which most do.
                 Extraction::Key(key) => match limits.try_pass(key) {
                     Passage::Allowed => NextAction::Pass,
-                    Passage::Decided(answer) => NextAction::decided(answer, limits),
+                    Passage::Decided(answer) => NextAction::from_decision(answer, limits),
                     Passage::Undecided => NextAction::after(answer, limits, &request),
                 },
                 _ => NextAction::after(answer, limits, &request),

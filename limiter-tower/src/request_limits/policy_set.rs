@@ -73,7 +73,7 @@ impl PolicySet {
         }
     }
 
-    fn one(policy: RequestedPolicy) -> Self {
+    fn single(policy: RequestedPolicy) -> Self {
         Self {
             policies: OneOrMany::One(policy),
         }
@@ -82,7 +82,7 @@ impl PolicySet {
 
 impl From<Policy> for PolicySet {
     fn from(policy: Policy) -> Self {
-        Self::one(RequestedPolicy::Given(policy))
+        Self::single(RequestedPolicy::Given(policy))
     }
 }
 
@@ -95,14 +95,14 @@ impl From<&Policy> for PolicySet {
 /// The policy of this name.
 impl From<&'static str> for PolicySet {
     fn from(name: &'static str) -> Self {
-        Self::one(RequestedPolicy::Named(Cow::Borrowed(name)))
+        Self::single(RequestedPolicy::Named(Cow::Borrowed(name)))
     }
 }
 
 /// The policy of this name.
 impl From<String> for PolicySet {
     fn from(name: String) -> Self {
-        Self::one(RequestedPolicy::Named(Cow::Owned(name)))
+        Self::single(RequestedPolicy::Named(Cow::Owned(name)))
     }
 }
 
@@ -124,7 +124,7 @@ impl<T: Into<PolicySet>> FromIterator<T> for PolicySet {
     fn from_iter<I: IntoIterator<Item = T>>(all: I) -> Self {
         let mut all = all.into_iter().peekable();
         if all.peek().is_none() {
-            return Self::one(RequestedPolicy::Missing);
+            return Self::single(RequestedPolicy::Missing);
         }
         Self {
             policies: all.flat_map(|set| set.into().policies).collect(),

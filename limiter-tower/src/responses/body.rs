@@ -109,7 +109,7 @@ impl From<ResponseBody<tonic::body::Body>> for tonic::body::Body {
 
 impl ResponseBody<Infallible> {
     /// Converts a body of this crate to one for any inner body type.
-    pub(crate) fn of_any<B>(self) -> ResponseBody<B> {
+    pub(crate) fn with_any_inner<B>(self) -> ResponseBody<B> {
         match self.kind {
             BodyKind::Inner { body, .. } => match body {},
             BodyKind::Own { text } => ResponseBody::text(*text),
@@ -137,7 +137,7 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
                 let Some(meter) = meter else { return polled };
                 match &polled {
                     Poll::Ready(Some(Ok(frame))) => {
-                        meter.passed(frame.data_ref().map_or(0, Bytes::len));
+                        meter.add_bytes(frame.data_ref().map_or(0, Bytes::len));
                     }
                     Poll::Ready(Some(Err(_)) | None) => meter.end(),
                     Poll::Pending => {}

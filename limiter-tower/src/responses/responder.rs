@@ -134,7 +134,7 @@ impl Responder {
             fields.write(response.headers_mut());
         }
         if let Some(hook) = &self.hook {
-            response = hook.answer(&rejection, response, protocol);
+            response = hook.apply(&rejection, response, protocol);
         }
         let mut response = for_method(request.method(), response);
         if let Some(decision) = rejection.decision().cloned() {

@@ -27,7 +27,7 @@ impl ResponseFn {
 
     /// Calls the function. Headers that a gRPC response requires are restored if the function
     /// removes them.
-    pub(super) fn answer(
+    pub(super) fn apply(
         &self,
         rejection: &Rejection,
         response: Response<Bytes>,

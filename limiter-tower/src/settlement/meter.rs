@@ -35,7 +35,7 @@ impl Meter {
     }
 
     /// Records bytes that were passed on.
-    pub(crate) fn passed(&mut self, bytes: usize) {
+    pub(crate) fn add_bytes(&mut self, bytes: usize) {
         if let Count::Bytes(passed) = &mut self.count {
             *passed = passed.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
         }

@@ -27,7 +27,7 @@ impl LeaseGrants {
 
     /// Returns the time in which the whole rate would refill the level as the rest of it does in
     /// `elapsed`, a time within the current epoch.
-    pub(super) fn slowed(&mut self, elapsed: u64) -> u64 {
+    pub(super) fn effective_elapsed(&mut self, elapsed: u64) -> u64 {
         let pace = self.pace();
         if pace == WHOLE_RATE {
             self.fraction = 0;

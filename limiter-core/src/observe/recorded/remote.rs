@@ -83,7 +83,7 @@ impl BreakerGauge {
     }
 
     /// Shows a change. Must be called in the order of the changes.
-    pub(crate) fn is(&self, state: BreakerState) {
+    pub(crate) fn set(&self, state: BreakerState) {
         self.state.store(state as u8, Ordering::Relaxed);
         self.show();
     }
@@ -114,7 +114,7 @@ impl BreakerGauge {
 impl Drop for BreakerGauge {
     fn drop(&mut self) {
         if self.gauge.is_initialised() && self.state.load(Ordering::Relaxed) != BreakerState::Closed as u8 {
-            self.is(BreakerState::Closed);
+            self.set(BreakerState::Closed);
         }
     }
 }

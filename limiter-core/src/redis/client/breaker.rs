@@ -151,7 +151,7 @@ impl Breaker {
                 let deadline = deadline.unwrap_or(DIAL_TIMEOUT);
                 let until = after(now, deadline.saturating_add(LONGEST_PAUSE));
                 state.phase = BreakerPhase::Probing(Rejecting { until, ..rejecting });
-                self.gauge.is(BreakerState::HalfOpen);
+                self.gauge.set(BreakerState::HalfOpen);
                 Err(Some(Probe {
                     breaker: Arc::clone(self),
                     until,
@@ -161,7 +161,7 @@ impl Breaker {
             BreakerPhase::Probing(rejecting) if now >= rejecting.until => {
                 let until = now + with_jitter(LONGEST_PAUSE);
                 state.phase = BreakerPhase::Open(Rejecting { until, ..rejecting });
-                self.gauge.is(BreakerState::Open);
+                self.gauge.set(BreakerState::Open);
                 Ok(())
             }
             BreakerPhase::Open(_) | BreakerPhase::Probing(_) => Err(None),
@@ -178,7 +178,7 @@ impl Breaker {
 
     /// Records a reply that took this time, including an error reply. Returns whether it closed the
     /// breaker.
-    pub(crate) fn answered(&self, took: Duration) -> bool {
+    pub(crate) fn on_reply(&self, took: Duration) -> bool {
         // A reply to a call from before the opening proves as much as the reply to a probe.
         let mut state = self.lock();
         if took < state.exceeded {
@@ -191,7 +191,7 @@ impl Breaker {
             {
                 state.phase = BreakerPhase::Closed;
                 self.rejected_us.store(0, Ordering::Relaxed);
-                self.gauge.is(BreakerState::Closed);
+                self.gauge.set(BreakerState::Closed);
                 true
             }
             _ => false,
@@ -238,7 +238,7 @@ impl Breaker {
             deadline,
         });
         self.rejected_us.store(micros(deadline).max(1), Ordering::Relaxed);
-        self.gauge.is(BreakerState::Open);
+        self.gauge.set(BreakerState::Open);
     }
 
     fn lock(&self) -> MutexGuard<'_, BreakerRecord> {
@@ -254,8 +254,8 @@ impl Probe {
 
     /// Records a reply that took this time, including an error reply. Returns whether it closed the
     /// breaker.
-    pub(crate) fn answered(self, took: Duration, now: Instant) -> bool {
-        let closed = self.breaker.answered(took);
+    pub(crate) fn on_reply(self, took: Duration, now: Instant) -> bool {
+        let closed = self.breaker.on_reply(took);
         if !closed {
             self.on_timeout(now);
         }
@@ -297,7 +297,7 @@ impl Drop for Probe {
         if let Some(rejecting) = self.rejecting(&state) {
             let until = Instant::now();
             state.phase = BreakerPhase::Open(Rejecting { until, ..rejecting });
-            self.breaker.gauge.is(BreakerState::Open);
+            self.breaker.gauge.set(BreakerState::Open);
         }
     }
 }

@@ -128,7 +128,7 @@ impl Connection {
     }
 
     /// Returns whether `other` is a clone of this connection.
-    pub(crate) fn is(&self, other: &Self) -> bool {
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.health, &other.health)
     }
 
@@ -148,7 +148,7 @@ impl Connection {
             Ok(answers) => answers.iter().find_map(|answer| answer.as_ref().err()),
             Err(error) => Some(error),
         };
-        self.health.answered(failure);
+        self.health.on_reply(failure);
         answers
     }
 
@@ -201,7 +201,7 @@ impl Connection {
             .for_answer(answer, || health.timed_out(wait.deadline()))
             .await;
         let answer = answer.and_then(Value::extract_error);
-        health.answered(answer.as_ref().err());
+        health.on_reply(answer.as_ref().err());
         answer
     }
 }
@@ -220,7 +220,7 @@ pub(crate) struct Health {
 /// Calls and timeouts since the last reply.
 #[derive(Debug)]
 struct Silence {
-    answered_at: Instant,
+    last_reply_at: Instant,
     timeouts: u32,
     /// Calls in quick succession.
     calls: u32,
@@ -233,7 +233,7 @@ impl Health {
     pub(crate) fn new() -> Self {
         let born = Instant::now();
         let silence = Silence {
-            answered_at: born,
+            last_reply_at: born,
             timeouts: 0,
             calls: 0,
             first: born,
@@ -251,7 +251,7 @@ impl Health {
     /// Returns whether a call with this deadline should use the connection.
     pub(crate) fn is_good(&self, deadline: Duration) -> bool {
         if self.is_silent(MIN_SILENCE.max(deadline * DEADLINES_UNTIL_SILENT)) {
-            self.break_off();
+            self.mark_broken();
         }
         !self.is_broken()
     }
@@ -261,7 +261,7 @@ impl Health {
     }
 
     /// Marks the connection as unusable.
-    pub(crate) fn break_off(&self) {
+    pub(crate) fn mark_broken(&self) {
         self.broken.store(true, Ordering::Relaxed);
         #[cfg(feature = "registry")]
         self.message_or_end.notify_one();
@@ -292,15 +292,15 @@ impl Health {
     }
 
     /// Records a reply, including an error reply.
-    pub(crate) fn answered(&self, error: Option<&RedisError>) {
+    pub(crate) fn on_reply(&self, error: Option<&RedisError>) {
         let mut silence = self.silence();
-        (silence.answered_at, silence.timeouts, silence.calls) = (Instant::now(), 0, 0);
+        (silence.last_reply_at, silence.timeouts, silence.calls) = (Instant::now(), 0, 0);
         drop(silence);
         let Some(error) = error else { return };
         let connection_lost = error.is_unrecoverable_error() || error.is_io_error();
         // A new connection may lead to the same demoted server again.
         if connection_lost || (is_demoted(error) && self.born.elapsed() >= MIN_AGE) {
-            self.break_off();
+            self.mark_broken();
         }
     }
 
@@ -313,8 +313,8 @@ impl Health {
         }
         let mut silence = self.silence();
         silence.timeouts += 1;
-        if silence.timeouts >= TIMEOUTS_UNTIL_BROKEN || silence.answered_at.elapsed() >= QUIET {
-            self.break_off();
+        if silence.timeouts >= TIMEOUTS_UNTIL_BROKEN || silence.last_reply_at.elapsed() >= QUIET {
+            self.mark_broken();
         }
     }
 

@@ -173,7 +173,7 @@ where
         let watched = Arc::clone(&health);
         config = config.set_push_sender(move |push: PushInfo| -> Result<(), std::convert::Infallible> {
             match push.kind {
-                PushKind::Disconnection => watched.break_off(),
+                PushKind::Disconnection => watched.mark_broken(),
                 #[cfg(feature = "registry")]
                 PushKind::Message => watched.on_message(),
                 _ => {}

@@ -173,7 +173,7 @@ impl Denial {
     }
 
     /// Returns whether the denial concerns these limits in this order.
-    pub(crate) fn is_about<'a>(&self, charges: impl Iterator<Item = LimitCost<'a>>) -> bool {
+    pub(crate) fn concerns<'a>(&self, charges: impl Iterator<Item = LimitCost<'a>>) -> bool {
         let requested = charges.map(|charge| charge.identity);
         self.limits.iter().map(|denied| denied.identity).eq(requested)
     }
@@ -185,7 +185,7 @@ impl Denial {
     }
 
     /// Decides a request for the same limits; `report` receives the outcome of each limit.
-    pub(crate) fn answer<'a>(
+    pub(crate) fn decide<'a>(
         &self,
         charges: impl Iterator<Item = LimitCost<'a>>,
         generation: u64,

@@ -29,7 +29,7 @@ fn call_and_reset(callers: usize) {
             let (cache, reset, policy) = &*shared;
             let request =
                 DecisionRequest::new([LimitRequest::new(policy, "k")], Mode::Charge, false).unwrap();
-            if cache.answer(&request).is_none() {
+            if cache.decide(&request).is_none() {
                 let in_flight = cache.in_flight_token(&request, Instant::now());
                 let outcome = StepOutcome {
                     fits: *reset.lock(),
@@ -46,11 +46,11 @@ fn call_and_reset(callers: usize) {
     let request = DecisionRequest::new([LimitRequest::new(policy, "k")], Mode::Charge, false).unwrap();
     let forgetting = cache.forget(&request);
     *reset.lock() = true;
-    assert!(cache.answer(&request).is_none());
+    assert!(cache.decide(&request).is_none());
     drop(forgetting);
-    assert!(cache.answer(&request).is_none());
+    assert!(cache.decide(&request).is_none());
     calling.into_iter().for_each(|thread| thread.join().unwrap());
-    assert!(cache.answer(&request).is_none());
+    assert!(cache.decide(&request).is_none());
 }
 
 #[test]

@@ -31,7 +31,7 @@ pub(crate) struct DenialShard {
     halves: RwLock<Halves>,
     /// Time of the next rotation, or [`EMPTY`]. Most shards of a program with few denials are
     /// empty, and their callers need no lock. Written under the lock.
-    pub(super) turn_at: AtomicU64,
+    pub(super) rotate_at: AtomicU64,
     max_limits_per_half: usize,
     version: ShardVersion,
 }
@@ -48,7 +48,7 @@ impl DenialShard {
     pub(crate) fn new(max_limits_per_half: usize) -> Self {
         Self {
             halves: RwLock::default(),
-            turn_at: AtomicU64::new(EMPTY),
+            rotate_at: AtomicU64::new(EMPTY),
             max_limits_per_half,
             version: ShardVersion::new(),
         }
@@ -64,24 +64,24 @@ impl DenialShard {
         let version = self.version.get();
         let mut read = Some(read);
         let again = thread_cache::lookup(hash, version, |denial| {
-            let is_it = denial.is_about(charges.clone());
+            let is_it = denial.concerns(charges.clone());
             Some(read.take_if(|_| is_it)?(denial))
         });
         if again.is_some() {
             return again;
         }
         let halves = self.halves.read();
-        let is_it = |(other, denial): &(u64, Arc<Denial>)| *other == hash && denial.is_about(charges.clone());
+        let is_it = |(other, denial): &(u64, Arc<Denial>)| *other == hash && denial.concerns(charges.clone());
         let found = halves.young.find(hash, is_it);
         let (_, denial) = found.or_else(|| halves.old.find(hash, is_it))?;
-        thread_cache::note(hash, version, denial);
+        thread_cache::record(hash, version, denial);
         Some(read?(denial))
     }
 
     /// Stores a denial, unless the known denial of its limits outweighs it.
-    pub(crate) fn note(&self, hash: u64, denial: Denial, now: u64, cap_micros: u64) {
+    pub(crate) fn record(&self, hash: u64, denial: Denial, now: u64, cap_micros: u64) {
         let mut halves = self.write();
-        self.turn_if_due(&mut halves, now, cap_micros);
+        self.rotate_if_due(&mut halves, now, cap_micros);
         let known = halves.remove(hash, |known| known.is_like(&denial));
         let denial = known
             .filter(|known| known.outweighs(&denial, now))
@@ -90,21 +90,21 @@ impl DenialShard {
             self.rotate(&mut halves, now, cap_micros);
         }
         halves.insert(hash, denial);
-        if self.turn_at.load(Ordering::Relaxed) == EMPTY {
-            self.turn_at
+        if self.rotate_at.load(Ordering::Relaxed) == EMPTY {
+            self.rotate_at
                 .store(now.saturating_add(cap_micros), Ordering::Relaxed);
         }
     }
 
     pub(crate) fn remove<'a>(&self, hash: u64, charges: impl Iterator<Item = LimitCost<'a>> + Clone) {
         self.write()
-            .remove(hash, |denial| denial.is_about(charges.clone()));
+            .remove(hash, |denial| denial.concerns(charges.clone()));
     }
 
     /// Drops expired denials if a rotation is due.
     pub(crate) fn tidy(&self, now: u64, cap_micros: u64) {
-        if now >= self.turn_at.load(Ordering::Relaxed) {
-            self.turn_if_due(&mut self.write(), now, cap_micros);
+        if now >= self.rotate_at.load(Ordering::Relaxed) {
+            self.rotate_if_due(&mut self.write(), now, cap_micros);
         }
     }
 
@@ -116,8 +116,8 @@ impl DenialShard {
         each.map(|(_, denial)| denial.len()).sum()
     }
 
-    fn turn_if_due(&self, halves: &mut Halves, now: u64, cap_micros: u64) {
-        if now >= self.turn_at.load(Ordering::Relaxed) {
+    fn rotate_if_due(&self, halves: &mut Halves, now: u64, cap_micros: u64) {
+        if now >= self.rotate_at.load(Ordering::Relaxed) {
             self.rotate(halves, now, cap_micros);
         }
     }
@@ -131,7 +131,7 @@ impl DenialShard {
         } else {
             now.saturating_add(cap_micros)
         };
-        self.turn_at.store(next, Ordering::Relaxed);
+        self.rotate_at.store(next, Ordering::Relaxed);
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Halves> {

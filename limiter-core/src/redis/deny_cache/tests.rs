@@ -42,7 +42,7 @@ fn denied(clock: &ManualClock, retry_after: u64) -> Verdict {
 }
 
 /// Caches a denial at the current moment.
-fn note(cache: &DenyCache, clock: &ManualClock, request: &DecisionRequest<'_>, retry_after: u64) {
+fn record(cache: &DenyCache, clock: &ManualClock, request: &DecisionRequest<'_>, retry_after: u64) {
     cache.on_verdict(
         request,
         &denied(clock, retry_after),
@@ -51,7 +51,7 @@ fn note(cache: &DenyCache, clock: &ManualClock, request: &DecisionRequest<'_>, r
 }
 
 fn waits(cache: &DenyCache, request: &DecisionRequest<'_>) -> Option<u64> {
-    let verdict = cache.answer(request)?;
+    let verdict = cache.decide(request)?;
     assert!(verdict.outcomes.iter().any(|outcome| !outcome.fits));
     verdict.outcomes.iter().map(|outcome| outcome.retry_after).max()
 }
@@ -131,7 +131,7 @@ fn cached_decisions_equal_store_decisions() {
             let request = DecisionRequest::new(requests.collect::<Vec<_>>(), Mode::Charge, false).unwrap();
             // A permit may leave the window before the call fits.
             let has_window = chosen.iter().any(|policy| policy.name() == "w");
-            if let Some(cached) = cache.answer(&request) {
+            if let Some(cached) = cache.decide(&request) {
                 let expected = model.decide(&request, &clock, Mode::Peek);
                 assert_eq!(cached.decided_at, expected.decided_at);
                 assert!(
@@ -164,7 +164,7 @@ fn cached_decisions_equal_store_decisions() {
                     };
                     clock.advance(Duration::from_micros(span.max(1)));
                     left -= span.max(1);
-                    let Some(cached) = cache.answer(&request) else {
+                    let Some(cached) = cache.decide(&request) else {
                         assert!(left == 0 || has_window, "{left} of {wait}");
                         break;
                     };
@@ -188,7 +188,7 @@ fn denial_expires_at_retry_after_or_cap() {
     let (cache, policy) = (cache(&clock), bucket("p", 1, "1/s"));
     let request = charge(&policy, "k", 1);
     for (retry_after, holds) in [(1, 1), (999_999, 999_999), (SECOND, SECOND), (5 * SECOND, SECOND)] {
-        note(&cache, &clock, &request, retry_after);
+        record(&cache, &clock, &request, retry_after);
         assert_eq!(waits(&cache, &request), Some(retry_after));
         clock.advance(Duration::from_micros(holds - 1));
         assert_eq!(waits(&cache, &request), Some(retry_after - holds + 1));
@@ -219,7 +219,7 @@ fn backward_clock_step_drops_denial() {
     let clock = ManualClock::new();
     let (cache, policy) = (cache(&clock), bucket("p", 1, "1/s"));
     let request = charge(&policy, "k", 1);
-    note(&cache, &clock, &request, 1_000);
+    record(&cache, &clock, &request, 1_000);
     clock.step_back(Duration::from_micros(1));
     assert_eq!(waits(&cache, &request), None);
     clock.advance(Duration::from_micros(1));
@@ -235,9 +235,9 @@ fn different_requests_miss() {
     let clock = ManualClock::new();
     let (cache, policy) = (cache(&clock), bucket("p", 5, "1/s"));
     let request = charge(&policy, "k", 2);
-    note(&cache, &clock, &request, 1_000);
+    record(&cache, &clock, &request, 1_000);
     let peek = DecisionRequest::new([LimitRequest::new(&policy, "k").cost(2)], Mode::Peek, false).unwrap();
-    assert!(cache.answer(&peek).is_none());
+    assert!(cache.decide(&peek).is_none());
     cache.on_verdict(
         &peek,
         &denied(&clock, 5_000),
@@ -254,7 +254,7 @@ fn different_requests_miss() {
         ),
     ] {
         assert!(
-            cache.answer(&charge(policy, key, cost)).is_none(),
+            cache.decide(&charge(policy, key, cost)).is_none(),
             "{policy} {key} {cost}"
         );
     }
@@ -264,7 +264,7 @@ fn different_requests_miss() {
         LimitRequest::new(&other, "k"),
     ];
     let together = DecisionRequest::new(together, Mode::Charge, false);
-    assert!(cache.answer(&together.unwrap()).is_none());
+    assert!(cache.decide(&together.unwrap()).is_none());
     assert_eq!(
         waits(&cache, &request),
         Some(1_000),
@@ -351,7 +351,7 @@ fn times_of_free_window_ahead_of_clock_are_not_cached() {
         clock.advance(Duration::from_micros(300));
         let expected = model.decide(&pair(0), &clock, Mode::Peek);
         assert_eq!(expected.outcomes[1].reset_after, 8 * SECOND);
-        if let Some(cached) = cache.answer(&pair(0)) {
+        if let Some(cached) = cache.decide(&pair(0)) {
             assert_eq!(cached.outcomes, expected.outcomes);
         }
     }
@@ -373,7 +373,7 @@ fn times_of_window_above_its_limit_are_not_cached() {
         clock.advance(Duration::from_secs(passed));
         let request = charge(&after, "k", 1);
         let expected = model.decide(&request, &clock, Mode::Peek);
-        if let Some(cached) = cache.answer(&request) {
+        if let Some(cached) = cache.decide(&request) {
             assert_eq!(cached.outcomes, expected.outcomes);
         }
     }

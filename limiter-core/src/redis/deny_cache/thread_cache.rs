@@ -59,7 +59,7 @@ pub(crate) fn lookup<T>(hash: u64, version: u64, read: impl FnOnce(&Denial) -> O
 }
 
 /// Stores the thread's last denial. `version` must have been read before the denial was looked up.
-pub(crate) fn note(hash: u64, version: u64, denial: &Arc<Denial>) {
+pub(crate) fn record(hash: u64, version: u64, denial: &Arc<Denial>) {
     let denial = Arc::clone(denial);
     let _ = LAST.try_with(|last| {
         if let Ok(mut last) = last.try_borrow_mut() {

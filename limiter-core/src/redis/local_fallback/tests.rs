@@ -222,17 +222,17 @@ fn from_remaining(remaining: u64, until: u64) -> LastRemaining {
 #[test]
 fn latest_reply_counts_until_it_expires() {
     let table = LastKnown::new(100);
-    table.note(7, from_remaining(3, 1_000));
-    table.note(7, from_remaining(2, 1_000));
+    table.record(7, from_remaining(3, 1_000));
+    table.record(7, from_remaining(2, 1_000));
     assert_eq!(table.get(7, 999), Some(from_remaining(2, 1_000)));
     assert_eq!(table.get(7, 1_000), None);
     let decided_at = |decided_at| LastRemaining {
         decided_at,
         ..from_remaining(9, 1_000)
     };
-    table.note(7, decided_at(4_999_999));
+    table.record(7, decided_at(4_999_999));
     assert_eq!(table.get(7, 999), Some(from_remaining(2, 1_000)));
-    table.note(7, decided_at(3_000_000));
+    table.record(7, decided_at(3_000_000));
     assert_eq!(
         table.get(7, 999),
         Some(decided_at(3_000_000)),
@@ -251,7 +251,7 @@ fn full_table_keeps_latest_entries() {
             .count()
     };
     for key in 0..100_000_u32 {
-        table.note(hasher.hash_one(key), from_remaining(1, 1_000_000));
+        table.record(hasher.hash_one(key), from_remaining(1, 1_000_000));
     }
     let count: usize = table
         .shards

@@ -48,7 +48,7 @@ pub(crate) async fn execute(node: &Node, start: BatchStart) {
     for (moment, event) in moments {
         if let Some(outcome) = reply_until(moment, exchange.as_mut()).await {
             match outcome {
-                BatchOutcome::Answered => node.record_reply(slot.answered()),
+                BatchOutcome::Answered => node.record_reply(slot.on_reply()),
                 BatchOutcome::Unanswered(error) => node.record_failure(&error),
                 BatchOutcome::NothingSent => {}
             }

@@ -161,7 +161,7 @@ impl RuntimeConnections {
     /// Stops using this connection, if it is still in use.
     pub(crate) fn discard(&self, connection: &Connection) {
         let mut used = self.lock();
-        if used.as_ref().is_some_and(|used| used.is(connection)) {
+        if used.as_ref().is_some_and(|used| used.is_same(connection)) {
             *used = None;
         }
     }

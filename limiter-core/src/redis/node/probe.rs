@@ -62,7 +62,7 @@ async fn send_probe(node: &Weak<NodeInner>, local: &RuntimeConnections, probe: P
     if connection_error(&answer).is_some() {
         return probe.unreachable(Instant::now());
     }
-    if !probe.answered(wait.elapsed(), Instant::now()) {
+    if !probe.on_reply(wait.elapsed(), Instant::now()) {
         return;
     }
     if let Some(node) = node.upgrade() {

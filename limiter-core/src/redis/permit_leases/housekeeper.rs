@@ -67,7 +67,7 @@ impl Housekeeper {
         loop {
             let now = leases.clock.now();
             let free_calls = MAX_CALLS.saturating_sub(calls.len());
-            let due = leases.lock().work(self.number, now, free_calls);
+            let due = leases.lock().due_calls(self.number, now, free_calls);
             let Some((calls_due, next)) = due else {
                 // A call that was sent reports its end.
                 calls.detach_all();

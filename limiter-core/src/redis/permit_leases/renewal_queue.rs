@@ -165,7 +165,7 @@ impl RenewalQueue {
 
     /// Returns the calls that are due, at most `max_calls`, and the time of the next one. `None` if
     /// no lease is left: the task ends.
-    pub(crate) fn work(
+    pub(crate) fn due_calls(
         &mut self,
         housekeeper: u64,
         now: Timestamp,

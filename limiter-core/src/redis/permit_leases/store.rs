@@ -244,7 +244,7 @@ fn saturating_u16(count: impl TryInto<u16>) -> u16 {
 
 fn read(bytes: &[u8], payload_len: usize) -> Result<(Occupancy, Vec<u8>), StoreError> {
     let mut reader = Reader(bytes);
-    let decided_at = Timestamp::from_micros(reader.moment()?);
+    let decided_at = Timestamp::from_micros(reader.timestamp()?);
     let [status] = reader.array()?;
     if status != reply::READABLE {
         return Err(reply::unreadable_as(status)?);

@@ -39,10 +39,10 @@ pub(crate) fn verdicts(reply: &Value, items: &[Item<'_>]) -> Result<Vec<Replies>
         return Err(malformed());
     };
     let mut reader = Reader(bytes);
-    let now = reader.moment()?;
+    let now = reader.timestamp()?;
     let mut verdicts = Vec::with_capacity(items.len());
     for (input, times) in items {
-        verdicts.push(answers(&mut reader, input, *times, now)?);
+        verdicts.push(decode_input(&mut reader, input, *times, now)?);
     }
     if reader.0.is_empty() {
         Ok(verdicts)
@@ -52,7 +52,7 @@ pub(crate) fn verdicts(reply: &Value, items: &[Item<'_>]) -> Result<Vec<Replies>
 }
 
 /// Decodes the results of one input.
-fn answers(
+fn decode_input(
     reader: &mut Reader<'_>,
     input: &ScriptInput,
     times: usize,
@@ -75,20 +75,20 @@ fn answers(
         return Ok(smallvec![Ok(Verdict::new(decided_at, outcomes)); times]);
     }
     // Loops instead of `collect`, which moves each item through the adapter of `Result`.
-    let mut pieces: SmallVec<[Reader<'_>; 1]> = SmallVec::new();
+    let mut parts: SmallVec<[Reader<'_>; 1]> = SmallVec::new();
     for _ in &input.limits {
-        pieces.push(reader.piece()?);
+        parts.push(reader.length_prefixed()?);
     }
     // A malformed state fails only the decision of its key; its length is known, so the following
-    // pieces are still readable.
-    let understood = understand(&pieces, input, granted, times, now);
-    Ok(understood.unwrap_or_else(|error| smallvec![Err(error); times]))
+    // parts are still readable.
+    let verdicts = compute_verdicts(&parts, input, granted, times, now);
+    Ok(verdicts.unwrap_or_else(|error| smallvec![Err(error); times]))
 }
 
 /// Computes the verdicts of one input, of which `granted` requests were granted, from its limits'
 /// states.
-fn understand(
-    pieces: &[Reader<'_>],
+fn compute_verdicts(
+    parts: &[Reader<'_>],
     input: &ScriptInput,
     granted: usize,
     times: usize,
@@ -96,8 +96,8 @@ fn understand(
 ) -> Result<Replies, StoreError> {
     let decided_at = Timestamp::from_micros(now);
     let mut replies: SmallVec<[LimitReply; 1]> = SmallVec::new();
-    for (limit, piece) in input.limits.iter().zip(pieces) {
-        replies.push(LimitReply::read(*piece, &limit.algorithm)?);
+    for (limit, part) in input.limits.iter().zip(parts) {
+        replies.push(LimitReply::read(*part, &limit.algorithm)?);
     }
     let mut take = |before: usize, mode: Mode| -> Result<Verdict, StoreError> {
         let limits = input.limits.iter().zip(&mut replies);
@@ -298,7 +298,7 @@ pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Reader<'a> {
     /// Reads a length-prefixed part.
-    pub(crate) fn piece(&mut self) -> Result<Reader<'a>, StoreError> {
+    pub(crate) fn length_prefixed(&mut self) -> Result<Reader<'a>, StoreError> {
         let [length] = self.array()?;
         Ok(Reader(self.take(usize::from(length))?))
     }
@@ -320,7 +320,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads the time of the decision, in microseconds.
-    pub(crate) fn moment(&mut self) -> Result<u64, StoreError> {
+    pub(crate) fn timestamp(&mut self) -> Result<u64, StoreError> {
         let now = Some(self.number()?).filter(|now| *now <= MAX_EXACT);
         now.ok_or_else(malformed)
     }

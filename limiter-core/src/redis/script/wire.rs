@@ -281,7 +281,7 @@ pub(crate) fn parameters(algorithm: &Algorithm) -> (u8, [u64; 3]) {
                 // An origin is less than the window, and the offset of a month is more than the
                 // window, so one number encodes the three cases.
                 Periods::Aligned(offset) => 1 + origin(window, offset),
-                Periods::Months(offset) => window + offset.ahead_and_a_day(),
+                Periods::Months(offset) => window + offset.plus_one_day(),
             };
             (5, [limit, window, periods])
         }

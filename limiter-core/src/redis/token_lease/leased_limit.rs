@@ -205,13 +205,13 @@ impl<'a> LeaseScriptReply<'a> {
             return Err(malformed());
         };
         let mut reader = Reader(bytes);
-        let now = reader.moment()?;
+        let now = reader.timestamp()?;
         let [found] = reader.array()?;
         if found != reply::READABLE {
             return Err(reply::unreadable_as(found)?);
         }
         let granted = reader.number()?;
-        let piece = reader.piece()?;
+        let piece = reader.length_prefixed()?;
         Ok(Self { now, granted, piece })
     }
 }

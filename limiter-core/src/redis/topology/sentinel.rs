@@ -138,7 +138,7 @@ impl Sentinel {
             };
             if let Some(health) = primary.upgrade() {
                 tracing::info!(from = %shown(&address), to = %shown(&other), "Sentinel reports another primary");
-                health.break_off();
+                health.mark_broken();
             }
             return;
         }

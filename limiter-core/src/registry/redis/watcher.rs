@@ -24,7 +24,7 @@ use crate::support::sync::{Mutex, MutexGuard};
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// A rejected text of the same revision is read again after this number of polls, because it may
 /// have been corrected by hand without a new revision.
-const LOOKS_PER_REFUSED: u32 = 60;
+const POLLS_PER_REJECTED: u32 = 60;
 /// Pause before the second attempt to subscribe; it doubles with each failed attempt.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// Longest pause between two attempts to subscribe.
@@ -47,7 +47,7 @@ struct RejectedText {
     revision: u64,
     error: RegistryError,
     /// Number of polls since it was rejected.
-    looks: u32,
+    polls: u32,
 }
 
 pub(super) async fn follow(
@@ -162,7 +162,7 @@ impl RedisWatcher {
         let mut stored = self.store.read(refused.unwrap_or(known), patience).await?;
         if let (Some(refused), StoredRegistry::Revision(found, None)) = (refused, &stored) {
             if *found == refused {
-                if let Some(error) = self.is_refused_still() {
+                if let Some(error) = self.count_poll() {
                     return Err(error);
                 }
             }
@@ -177,7 +177,7 @@ impl RedisWatcher {
             Err((Some(revision), error)) => Some(RejectedText {
                 revision: *revision,
                 error: error.clone(),
-                looks: 0,
+                polls: 0,
             }),
             _ => None,
         };
@@ -249,15 +249,15 @@ impl RedisWatcher {
         let refused = self.refused();
         let refused = refused
             .as_ref()
-            .filter(|refused| refused.looks < LOOKS_PER_REFUSED);
+            .filter(|refused| refused.polls < POLLS_PER_REJECTED);
         refused.map(|refused| refused.revision)
     }
 
     /// Counts a poll of a rejected text, and returns its error.
-    fn is_refused_still(&self) -> Option<RegistryError> {
+    fn count_poll(&self) -> Option<RegistryError> {
         let mut refused = self.refused();
         let refused = refused.as_mut()?;
-        refused.looks += 1;
+        refused.polls += 1;
         Some(refused.error.clone())
     }
 

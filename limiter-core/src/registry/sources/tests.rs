@@ -13,7 +13,7 @@ fn retired_generation_is_kept_while_older_usage_counts() {
     let remembered = |sources: &mut SourceStack, at| {
         // Names of other policies.
         for number in 0..1_000 {
-            sources.left.note(&number.to_string(), 1, at, at);
+            sources.left.record(&number.to_string(), 1, at, at);
         }
         sources.generation_in_code("p")
     };

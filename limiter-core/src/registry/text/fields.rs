@@ -96,19 +96,19 @@ impl<'t> Field<'t> {
     }
 
     pub(super) fn duration(&self, report: &mut ErrorReport<'_>) -> Option<Duration> {
-        let span = parse_duration(self.text_or_nothing());
+        let span = parse_duration(self.text_or_empty());
         span.map_err(|error| self.refuse_as(report, &error)).ok()
     }
 
     /// Reads a duration, or `"month"`.
     pub(super) fn window(&self, report: &mut ErrorReport<'_>) -> Option<Window> {
-        let window = Window::try_from(self.text_or_nothing());
+        let window = Window::try_from(self.text_or_empty());
         window.map_err(|error| self.refuse_as(report, &error)).ok()
     }
 
     /// Reads a value that is parsed from text.
     pub(super) fn parsed<T: FromStr<Err = ConfigError>>(&self, report: &mut ErrorReport<'_>) -> Option<T> {
-        let parsed = self.text_or_nothing().parse();
+        let parsed = self.text_or_empty().parse();
         parsed.map_err(|error| self.refuse_as(report, &error)).ok()
     }
 
@@ -197,7 +197,7 @@ impl<'t> Field<'t> {
         Some(u32::try_from(version).unwrap_or(u32::MAX)).filter(|version| *version > 0)
     }
 
-    fn text_or_nothing(&self) -> &'t str {
+    fn text_or_empty(&self) -> &'t str {
         match self.value {
             DeValue::String(text) => text,
             _ => "",

@@ -157,7 +157,7 @@ impl Error for RegistryError {
 
 impl RegistryError {
     /// Creates an error at the beginning of a text, or about the whole text.
-    pub(crate) fn one(place: &str, message: &str) -> Self {
+    pub(crate) fn single(place: &str, message: &str) -> Self {
         let error = ParseError {
             place: place.into(),
             line: 1,
@@ -180,7 +180,7 @@ impl RegistryError {
 
     /// Moves the line numbers up by the number of lines that precede the given text.
     #[cfg(feature = "redis")]
-    pub(super) fn up_by(mut self, lines: usize) -> Self {
+    pub(super) fn shift_lines_up(mut self, lines: usize) -> Self {
         if let Self::Parse { errors } = &mut self {
             for error in errors {
                 error.line = error.line.saturating_sub(lines).max(1);

@@ -229,7 +229,7 @@ impl PolicySpec {
         let mut draft = Self {
             kind,
             settings,
-            ..Self::harmless()
+            ..Self::placeholder()
         };
         match kind {
             AlgorithmKind::TokenBucket | AlgorithmKind::Funnel => {
@@ -260,7 +260,7 @@ impl PolicySpec {
         draft
     }
 
-    fn harmless() -> Self {
+    fn placeholder() -> Self {
         Self {
             kind: AlgorithmKind::SlidingWindow,
             capacity: Amount::ONE,
@@ -294,7 +294,7 @@ impl PolicySpec {
                 _ => "",
             };
             table.refuse(report, setting, &crate::registry::text::expected(&error));
-            let harmless = Self::harmless();
+            let placeholder = Self::placeholder();
             match setting {
                 "deadline" => self.settings.deadline = None,
                 "lease" => self.settings.lease = None,
@@ -306,7 +306,7 @@ impl PolicySpec {
                     self = Self {
                         kind: self.kind,
                         settings: self.settings,
-                        ..harmless
+                        ..placeholder
                     }
                 }
             }

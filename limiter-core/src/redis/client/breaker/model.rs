@@ -51,9 +51,9 @@ fn recovers(breaker: &Arc<Breaker>, later: Instant) {
     // A call replaces an abandoned probe; a call of a closed breaker passes.
     if let Err(probe) = breaker.admit(DEADLINE, || much_later) {
         let probe = probe.expect("the breaker never stays open");
-        assert!(probe.answered(IN_TIME, much_later));
+        assert!(probe.on_reply(IN_TIME, much_later));
     } else {
-        breaker.answered(IN_TIME);
+        breaker.on_reply(IN_TIME);
     }
     assert!((0..2).all(|_| breaker.admit(DEADLINE, || much_later).is_ok()));
 }
@@ -100,7 +100,7 @@ fn all_call_results_interleave() {
         let probe = breaker.admit(DEADLINE, || later).err().flatten();
         match (number, early, probe) {
             (0, true, probe) => {
-                breaker.answered(IN_TIME);
+                breaker.on_reply(IN_TIME);
                 drop(probe);
             }
             (1, _, Some(probe)) => std::mem::forget(probe),

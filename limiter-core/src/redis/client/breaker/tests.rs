@@ -34,7 +34,7 @@ fn consecutive_failures_open_breaker_and_reply_resets_count() {
     for _ in 0..FAILURES_UNTIL_OPEN - 1 {
         assert!(!fail(&breaker, now));
     }
-    assert!(!breaker.answered(IN_TIME));
+    assert!(!breaker.on_reply(IN_TIME));
     for _ in 0..FAILURES_UNTIL_OPEN - 1 {
         assert!(!fail(&breaker, now));
     }
@@ -61,7 +61,7 @@ fn rejected_call_starts_one_probe_and_its_reply_closes_breaker() {
     let first = probe(&breaker, later).unwrap();
     assert_eq!(first.deadline(), DEADLINE);
     assert!(probe(&breaker, later).is_none(), "one at a time");
-    assert!(first.answered(IN_TIME, later));
+    assert!(first.on_reply(IN_TIME, later));
     assert!(passes(&breaker, DEADLINE, later));
 }
 
@@ -135,7 +135,7 @@ fn one_call_replaces_abandoned_probe() {
         probe(&breaker, later).is_none(),
         "an abandoned probe has no effect"
     );
-    assert!(breaker.answered(IN_TIME));
+    assert!(breaker.on_reply(IN_TIME));
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn abandoned_probe_does_not_affect_next_probe() {
     let next = probe(&breaker, later).unwrap();
     drop(cancelled);
     assert!(probe(&breaker, later).is_none(), "one at a time");
-    assert!(next.answered(IN_TIME, later));
+    assert!(next.on_reply(IN_TIME, later));
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn late_results_of_earlier_calls_do_not_affect_probe() {
     let first = probe(&breaker, later).unwrap();
     assert!(!breaker.on_timeout(later, DEADLINE));
     assert!(probe(&breaker, later).is_none());
-    assert!(breaker.answered(IN_TIME), "the server answers after all");
+    assert!(breaker.on_reply(IN_TIME), "the server answers after all");
     first.on_timeout(later);
     assert!(passes(&breaker, DEADLINE, later));
 }
@@ -181,16 +181,16 @@ fn probe_of_short_call_waits_for_longest_exceeded_deadline() {
     let later = now + LONGEST_PAUSE;
     let probe = breaker.admit(DEADLINE / 2, || later).unwrap_err().unwrap();
     assert_eq!(probe.deadline(), DEADLINE * 2);
-    assert!(probe.answered(DEADLINE, later));
+    assert!(probe.on_reply(DEADLINE, later));
 }
 
 #[test]
 fn only_reply_within_exceeded_deadline_closes_breaker() {
     let (breaker, now) = (Breaker::new(), Instant::now());
     open_for(&breaker, DEADLINE, now);
-    assert!(passes(&breaker, DEADLINE * 2, now) && !breaker.answered(DEADLINE));
+    assert!(passes(&breaker, DEADLINE * 2, now) && !breaker.on_reply(DEADLINE));
     assert!(breaker.rejects(DEADLINE));
-    assert!(passes(&breaker, DEADLINE * 2, now) && breaker.answered(IN_TIME));
+    assert!(passes(&breaker, DEADLINE * 2, now) && breaker.on_reply(IN_TIME));
     assert!(!breaker.rejects(DEADLINE));
 }
 
@@ -199,7 +199,7 @@ fn reply_after_exceeded_deadline_does_not_reset_count() {
     let (breaker, now) = (Breaker::new(), Instant::now());
     for _ in 0..FAILURES_UNTIL_OPEN - 1 {
         assert!(!fail(&breaker, now));
-        breaker.answered(DEADLINE);
+        breaker.on_reply(DEADLINE);
     }
     assert!(fail(&breaker, now));
 }
@@ -213,14 +213,14 @@ fn failed_connections_reject_all_calls_until_any_reply() {
     let later = now + LONGEST_PAUSE;
     let probe = probe(&breaker, later).unwrap();
     assert_eq!(probe.deadline(), DIAL_TIMEOUT);
-    assert!(probe.answered(DEADLINE * 100, later));
+    assert!(probe.on_reply(DEADLINE * 100, later));
     assert!(passes(&breaker, Duration::ZERO, later));
 }
 
 #[test]
 fn late_reply_to_probe_counts_as_failure() {
     let (breaker, later) = open();
-    assert!(!probe(&breaker, later).unwrap().answered(DEADLINE, later));
+    assert!(!probe(&breaker, later).unwrap().on_reply(DEADLINE, later));
     assert!(probe(&breaker, later).is_none());
 }
 

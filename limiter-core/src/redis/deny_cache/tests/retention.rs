@@ -6,7 +6,7 @@ use crate::redis::deny_cache::tests::*;
 fn policy_change_misses() {
     let clock = ManualClock::new();
     let (cache, policy) = (cache(&clock), bucket("p", 5, "1/s"));
-    note(&cache, &clock, &charge(&policy, "k", 1), 1_000);
+    record(&cache, &clock, &charge(&policy, "k", 1), 1_000);
     assert_eq!(waits(&cache, &charge(&bucket("p", 6, "1/s"), "k", 1)), None);
     assert_eq!(waits(&cache, &charge(&policy, "k", 1)), None);
 }
@@ -54,7 +54,7 @@ fn overtaken_reply_does_not_replace_later_denial() {
     let request = charge(&policy, "k", 1);
     let overtaken = cache.in_flight_token(&request, Instant::now());
     clock.advance(Duration::from_micros(10));
-    note(&cache, &clock, &request, 1_000);
+    record(&cache, &clock, &request, 1_000);
     cache.on_verdict(&request, &denied(&clock, 500), overtaken);
     assert_eq!(waits(&cache, &request), Some(1_000));
 }
@@ -65,7 +65,7 @@ fn size_is_bounded_and_newest_denials_are_kept() {
     let (cache, policy) = (cache(&clock), bucket("p", 1, "1/s"));
     let keys: Vec<_> = (0..2 * MAX_LIMITS).map(|key| key.to_string()).collect();
     for key in &keys {
-        note(&cache, &clock, &charge(&policy, key, 1), SECOND);
+        record(&cache, &clock, &charge(&policy, key, 1), SECOND);
     }
     let kept = limits(&cache);
     assert!((MAX_LIMITS / 2..=MAX_LIMITS).contains(&kept), "{kept}");
@@ -92,7 +92,7 @@ fn expired_denials_are_dropped_by_allowed_calls() {
     };
     let allowed = Verdict::new(clock.now(), [fits].into_iter().collect());
     for key in &keys {
-        note(&cache, &clock, &charge(&policy, key, 1), SECOND);
+        record(&cache, &clock, &charge(&policy, key, 1), SECOND);
     }
     for expected in [1_000, 0] {
         assert!(cache.shards.iter().any(has_denials));
@@ -115,7 +115,7 @@ fn disabled_cache_keeps_nothing() {
     let clock = ManualClock::new();
     let cache = DenyCache::new(Clock::Manual(clock.clone()), Duration::ZERO);
     let policy = bucket("p", 1, "1/s");
-    note(&cache, &clock, &charge(&policy, "k", 1), SECOND);
+    record(&cache, &clock, &charge(&policy, "k", 1), SECOND);
     assert_eq!(waits(&cache, &charge(&policy, "k", 1)), None);
     drop(cache.forget(&charge(&policy, "k", 1)));
 }

@@ -71,7 +71,7 @@ impl Lease {
 
     /// The calls that are due after a renewal of the lease is due.
     fn calls(&mut self, task: u64) -> Vec<RenewalCall> {
-        let (calls, _) = self.queue.work(task, at(5), 64).unwrap();
+        let (calls, _) = self.queue.due_calls(task, at(5), 64).unwrap();
         assert!(calls.len() <= 1);
         calls
     }
@@ -102,7 +102,7 @@ fn renewal_of_replaced_task_repeats_release() {
     lease.release();
     for _ in 0..2 {
         // The second release is the repetition.
-        let (calls, _) = lease.queue.work(task, at(7), 64).unwrap();
+        let (calls, _) = lease.queue.due_calls(task, at(7), 64).unwrap();
         let Some(RenewalCall::Release(releases)) = calls.into_iter().next() else {
             panic!("a release is due");
         };
@@ -112,7 +112,7 @@ fn renewal_of_replaced_task_repeats_release() {
 
     lease.queue.on_renewed(&late, at(7), Ok(()));
     let task = lease.start_task(12);
-    let (calls, _) = lease.queue.work(task, at(7), 64).unwrap();
+    let (calls, _) = lease.queue.due_calls(task, at(7), 64).unwrap();
     assert!(matches!(&*calls, [RenewalCall::Release(_)]));
 }
 
@@ -140,7 +140,7 @@ fn renewal_without_task_starts_another_task() {
     lease.queue.end_housekeeper(ended);
     let task = lease.start_task(1);
     assert!(!lease.queue.is_under_way(7));
-    assert!(lease.queue.work(task, at(5), 64).is_none());
+    assert!(lease.queue.due_calls(task, at(5), 64).is_none());
 }
 
 /// A renewal without a reply may reach Redis after the release.
@@ -179,7 +179,7 @@ fn release_after_unanswered_renewal_is_repeated() {
     let releases = lease.releases(task);
     lease.queue.on_released(releases, at(5), Ok(()));
     assert!(!lease.queue.is_settled());
-    let (calls, _) = lease.queue.work(task, at(7), 64).unwrap();
+    let (calls, _) = lease.queue.due_calls(task, at(7), 64).unwrap();
     let Some(RenewalCall::Release(releases)) = calls.into_iter().next() else {
         panic!("the release is repeated");
     };
@@ -228,7 +228,7 @@ fn task_waits_for_renewal_in_flight() {
     let task = lease.start_task(0);
     let renewals = lease.renewals(task);
     lease.queue.forget(7);
-    assert!(lease.queue.work(task, at(5), 64).is_some());
+    assert!(lease.queue.due_calls(task, at(5), 64).is_some());
     lease.queue.on_renewed(&renewals, at(5), Ok(()));
-    assert!(lease.queue.work(task, at(5), 64).is_none());
+    assert!(lease.queue.due_calls(task, at(5), 64).is_none());
 }
