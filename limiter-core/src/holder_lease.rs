@@ -253,7 +253,7 @@ impl LeaseCall<'_> {
             return Err(ConfigError::invalid("holder of a lease", self.holder, expected).into());
         }
         let inner = &self.limiter.inner;
-        let limit = self.limiter.with_defaults(self.limit);
+        let limit = self.limit.with_defaults(&self.limiter.inner.defaults);
         let request = DecisionRequest::new([limit], Mode::Peek, inner.any_groups)?;
         let name = request.queue();
         // Returned permits may admit a waiter.

@@ -3,9 +3,8 @@
 //! Clones of a `Limiter` share one `LimiterInner`, which contains all state of the process: the
 //! backend, the wait queues, the detached permits, the registry and the enforcement switch. The
 //! calls are in `check`, the constructors and settings in `builder`, and shutdown in `lifecycle`. A
-//! policy's unset deadline and failure mode are replaced by the limiter's defaults in
-//! `with_defaults`. Tests: `tests/limiter_defaults.rs`, `tests/contract/peek_and_reset.rs`
-//! (`reset`).
+//! policy's unset deadline and failure mode are replaced by `defaults` in each request. Tests:
+//! `tests/limiter_defaults.rs`, `tests/contract/peek_and_reset.rs` (`reset`).
 
 mod builder;
 mod enforcement_switch;
@@ -67,7 +66,8 @@ pub(crate) struct LimiterInner {
     pub(crate) clock: Clock,
     /// Limits of different groups may be decided together, because the store is not a cluster.
     pub(crate) any_groups: bool,
-    defaults: LimiterDefaults,
+    /// Replace the deadline and the failure mode that a policy leaves open.
+    pub(crate) defaults: LimiterDefaults,
     pub(crate) queues: Arc<WaitQueues>,
     pub(crate) detached: DetachedTables,
     /// True after the shutdown, for calls that wait. Others read `enforcement`.
@@ -192,14 +192,16 @@ impl Limiter {
     pub async fn reset<'a>(&self, policy: &'a Policy, key: impl Into<Key<'a>>) -> Result<(), Rejection> {
         self.open()?;
         if policy.is_concurrency() {
-            let limit = self.with_defaults(LimitRequest::new(policy, key));
+            let limit = LimitRequest::new(policy, key).with_defaults(&self.inner.defaults);
             let request = ConcurrencyRequest::new(limit, Mode::Peek)?;
             let (identity, tables) = (request.limit().identity, &self.inner.detached);
             // Detached permits belong to other processes, which may no longer exist.
             drop(tables.permits.take_matching(|hold| hold.identity == identity));
             return Ok(Box::pin(self.inner.backend.reset_permits(&request)).await?);
         }
-        let limit = self.with_defaults(LimitRequest::new(policy, key).cost(Amount::ZERO));
+        let limit = LimitRequest::new(policy, key)
+            .cost(Amount::ZERO)
+            .with_defaults(&self.inner.defaults);
         let mut request = DecisionRequest::new([limit], Mode::Peek, self.inner.any_groups)?;
         let name = request.queue();
         request.add_penalties();
@@ -231,15 +233,6 @@ impl Limiter {
         let watcher: Weak<LimiterInner> = Arc::downgrade(&inner);
         inner.names.registry.watch_overlays(watcher);
         Self { inner }
-    }
-
-    /// Returns the limit with the limiter's defaults for the settings that its policy leaves open.
-    #[inline]
-    pub(crate) fn with_defaults<'a>(&self, limit: LimitRequest<'a>) -> LimitRequest<'a> {
-        LimitRequest {
-            policy: limit.policy.with_defaults(&self.inner.defaults),
-            ..limit
-        }
     }
 
     /// Returns a limit of a call, with its key if a denial of it is reported.

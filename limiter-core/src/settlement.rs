@@ -21,7 +21,7 @@ impl Limiter {
     pub(crate) fn in_force(&self, name: &str, key: &Key<'_>) -> Option<Policy> {
         let PolicyLookup { registry, app, .. } = &self.inner.names;
         let found = registry.find(name, app.as_deref(), key, &self.inner.clock).ok()?;
-        let limit = self.with_defaults(LimitRequest::new(&found, key));
+        let limit = LimitRequest::new(&found, key).with_defaults(&self.inner.defaults);
         Some(limit.policy().clone())
     }
 

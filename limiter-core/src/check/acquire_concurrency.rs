@@ -261,7 +261,10 @@ impl<'a, P: PolicyRef + 'a> AcquireConcurrency<'a, P> {
     {
         AcquireConcurrency {
             limiter: self.limiter,
-            request: self.limiter.with_defaults(self.request.resolved(found)),
+            request: self
+                .request
+                .resolved(found)
+                .with_defaults(&self.limiter.inner.defaults),
             timeout: self.timeout,
             detached: self.detached,
         }

@@ -227,7 +227,7 @@ impl Limiter {
         id: &str,
     ) -> Result<PermitRenewal, Rejection> {
         self.open()?;
-        let limit = self.with_defaults(LimitRequest::new(policy, key));
+        let limit = LimitRequest::new(policy, key).with_defaults(&self.inner.defaults);
         let request = ConcurrencyRequest::new(limit, Mode::Peek)?;
         let (id, stored) = self.parse_permit(&request, id)?;
         let now = self.now();
@@ -270,7 +270,7 @@ impl Limiter {
         id: &str,
     ) -> Result<PermitRelease, Rejection> {
         self.open()?;
-        let limit = self.with_defaults(LimitRequest::new(policy, key));
+        let limit = LimitRequest::new(policy, key).with_defaults(&self.inner.defaults);
         let request = ConcurrencyRequest::new(limit, Mode::Peek)?;
         let (id, stored) = self.parse_permit(&request, id)?;
         let released = match id.backing {

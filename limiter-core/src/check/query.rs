@@ -26,9 +26,9 @@ impl<'a> Check<'a> {
     /// Returns the future of a check that [`try_decide`](Check::try_decide) left undecided.
     pub(super) fn query(self, charge: Option<LimitCharge>) -> Result<PendingDecision<'a>, Rejection> {
         let (limiter, first) = (self.limiter, self.first_ref().map(Policy::name));
-        let is_plain = self.is_plain();
+        let (is_plain, defaults) = (self.is_plain(), &limiter.inner.defaults);
         if let Some(limit) = self.permit_peek().filter(|_| !is_plain) {
-            let limit = limiter.with_defaults(limit.clone());
+            let limit = limit.clone().with_defaults(defaults);
             return Ok(Box::pin(limiter.peek_permits(limit)));
         }
         if !is_plain {
@@ -42,7 +42,7 @@ impl<'a> Check<'a> {
         }
         if let Some(limit) = self.permit_peek() {
             limiter.open()?;
-            let limit = limiter.with_defaults(limit.clone());
+            let limit = limit.clone().with_defaults(defaults);
             let request = ConcurrencyRequest::new(limit, self.mode)?;
             return Ok(Box::pin(async move {
                 limiter.inner.backend.peek_permits(&request).await
@@ -69,7 +69,12 @@ impl<'a> Check<'a> {
     /// Returns the shortest deadline of the policies.
     pub(crate) fn deadline(&self) -> Duration {
         let limits = self.requests.iter().map(LimitRequest::borrowed);
-        let each = limits.map(|limit| self.limiter.with_defaults(limit).policy().deadline());
+        let each = limits.map(|limit| {
+            limit
+                .with_defaults(&self.limiter.inner.defaults)
+                .policy()
+                .deadline()
+        });
         each.min().unwrap_or(Policy::DEFAULT_DEADLINE)
     }
 
@@ -107,7 +112,7 @@ impl<'a> Check<'a> {
         match (self.requests, charge) {
             // The attempt that computed them has found the limiter open.
             (OneOrMany::One(limit), Some(charge)) => {
-                let limit = self.limiter.with_defaults(limit);
+                let limit = limit.with_defaults(&self.limiter.inner.defaults);
                 Ok(DecisionRequest::of_charged(limit, charge, self.mode))
             }
             (requests, _) => {
@@ -133,7 +138,7 @@ fn request<'a>(
 ) -> Result<DecisionRequest<'a>, Rejection> {
     let mut last = None;
     let limits = limits
-        .map(|limit| limiter.with_defaults(limit))
+        .map(|limit| limit.with_defaults(&limiter.inner.defaults))
         .inspect(|limit| last = Some(limit.policy()));
     DecisionRequest::new(limits, mode, limiter.inner.any_groups).inspect_err(|rejection| {
         if let Some(policy) = last {

@@ -132,7 +132,10 @@ impl<'a, P: PolicyRef + 'a> IntoFuture for Refund<'a, P> {
                 ResolvedPolicies::Policy(found) => found,
                 ResolvedPolicies::Allowed(_) => return Ok(()),
             };
-            let mut limit = self.limiter.with_defaults(self.request.resolved(&found));
+            let mut limit = self
+                .request
+                .resolved(&found)
+                .with_defaults(&self.limiter.inner.defaults);
             // Otherwise the refund would reduce the usage of other calls.
             if !self.limiter.charges(&limit) {
                 return Ok(());
@@ -195,7 +198,10 @@ impl<'a, P: PolicyRef + 'a> IntoFuture for Charge<'a, P> {
                 ResolvedPolicies::Policy(found) => found,
                 ResolvedPolicies::Allowed(_) => return Ok(()),
             };
-            let limit = self.limiter.with_defaults(self.request.resolved(&found));
+            let limit = self
+                .request
+                .resolved(&found)
+                .with_defaults(&self.limiter.inner.defaults);
             if !self.limiter.charges(&limit) {
                 return Ok(());
             }

@@ -39,7 +39,7 @@ impl Limiter {
         key: impl Into<Key<'a>>,
     ) -> Result<Option<Timestamp>, Rejection> {
         self.open()?;
-        let limit = self.with_defaults(LimitRequest::new(policy, key));
+        let limit = LimitRequest::new(policy, key).with_defaults(&self.inner.defaults);
         let Some(penalty_limits) = limit.policy().penalty_limits() else {
             return Ok(None);
         };

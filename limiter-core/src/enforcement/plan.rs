@@ -84,7 +84,7 @@ impl<'a> EnforcementPlan<'a> {
             trials: Vec::new(),
         };
         for (position, request) in requests.into_iter().enumerate() {
-            sorted.add(position, limiter.with_defaults(request));
+            sorted.add(position, request.with_defaults(&limiter.inner.defaults));
         }
         if sorted.forbidden.is_some() {
             // The store does not decide the call, and its other limits are not counted.

@@ -10,7 +10,7 @@ use crate::decision::Rejection;
 use crate::error::ConfigError;
 use crate::identity::Identity;
 use crate::key::Key;
-use crate::policy::{Algorithm, Funnel, Policy, TokenBucket};
+use crate::policy::{Algorithm, Funnel, LimiterDefaults, Policy, TokenBucket};
 use crate::request::ValidatedLimit;
 use crate::units::{Amount, MAX_EXACT};
 
@@ -112,6 +112,15 @@ impl<'a> LimitRequest<'a> {
     #[inline]
     pub(crate) fn policy(&self) -> &'a Policy {
         self.policy
+    }
+
+    /// Returns the limit with these defaults for the settings that its policy leaves open.
+    #[inline]
+    pub(crate) fn with_defaults(self, defaults: &LimiterDefaults) -> Self {
+        Self {
+            policy: self.policy.with_defaults(defaults),
+            ..self
+        }
     }
 
     /// Returns the group of the key: its own, otherwise the policy's.

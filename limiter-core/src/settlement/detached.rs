@@ -217,7 +217,10 @@ impl Limiter {
         let mut limits = Vec::new();
         let mut actuals: SmallVec<[Amount; 1]> = SmallVec::new();
         for limit_used in used {
-            let (limit, actual) = self.with_defaults(limit_used.into()).into_used()?;
+            let (limit, actual) = limit_used
+                .into()
+                .with_defaults(&self.inner.defaults)
+                .into_used()?;
             limits.push(limit);
             actuals.push(actual);
         }

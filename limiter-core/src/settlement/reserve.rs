@@ -189,7 +189,9 @@ impl Reservation {
         requests: impl IntoIterator<Item = LimitRequest<'a>>,
         allowed: Allowed,
     ) -> Self {
-        let limits = requests.into_iter().map(|limit| limiter.with_defaults(limit));
+        let limits = requests
+            .into_iter()
+            .map(|limit| limit.with_defaults(&limiter.inner.defaults));
         Self::from_limits(limiter, limits.map(ValidatedLimit::of), allowed)
     }
 
