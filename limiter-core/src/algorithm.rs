@@ -112,7 +112,7 @@ impl StepState {
 
 impl StepState {
     /// Replaces the fast form by the level that it represents.
-    fn expand_fast_form(&mut self, algorithm: &Algorithm) {
+    pub(crate) fn expand_fast_form(&mut self, algorithm: &Algorithm) {
         if let Self::Fast(fast) = self {
             *self = Self::from_level(algorithm, fast.level(algorithm));
         }

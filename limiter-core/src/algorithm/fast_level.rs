@@ -8,6 +8,8 @@
 //! that stepped back, a refund, a lease) convert the form to its [`Level`], and back if the result
 //! has this form. Tests: below.
 
+#[cfg(feature = "redis")]
+use crate::algorithm::level::StoredLevel;
 use crate::algorithm::level::{Level, signed};
 use crate::algorithm::{Mode, StepOutcome, StepState, next_permit};
 use crate::policy::{Algorithm, Funnel, Rate, TokenBucket};
@@ -103,15 +105,45 @@ impl FastLevel {
         (left <= unused.whole && level.parts == unused.parts).then_some(Self { left, ..unused })
     }
 
-    /// Converts a level of an external store, at its last charge. `None` if another policy has
-    /// charged it or extends its life.
-    #[cfg(any(feature = "redis", test))]
-    pub(crate) fn from_stored(algorithm: &Algorithm, state: &StepState) -> Option<Self> {
-        let level = match (state, algorithm) {
-            (StepState::TokenBucket(level), Algorithm::TokenBucket(_))
-            | (StepState::Funnel(level), Algorithm::Funnel(_)) => level,
-            _ => return None,
+    /// Converts the numbers of a level in an external store. `None` if another policy has charged
+    /// the level or extends its life, or if the numbers are invalid.
+    #[cfg(feature = "redis")]
+    pub(crate) fn from_stored(algorithm: &Algorithm, stored: &StoredLevel) -> Option<Self> {
+        let StoredLevel {
+            amount,
+            remainder,
+            parts,
+            at,
+            keep_until,
+        } = *stored;
+        // The other bounds of `StoredLevel::state` follow from those of the form.
+        if remainder >= parts || keep_until > 2 * MAX_EXACT {
+            return None;
+        }
+        let level = Level {
+            amount,
+            remainder,
+            parts,
+            at,
+            keep_until,
         };
+        Self::from_last_charge(algorithm, &level)
+    }
+
+    /// Converts a state at its last charge, under the condition of
+    /// [`from_stored`](Self::from_stored).
+    #[cfg(any(feature = "redis", test))]
+    pub(crate) fn from_state(algorithm: &Algorithm, state: &StepState) -> Option<Self> {
+        match (state, algorithm) {
+            (StepState::Fast(fast), _) => Some(*fast),
+            (StepState::TokenBucket(level), Algorithm::TokenBucket(_))
+            | (StepState::Funnel(level), Algorithm::Funnel(_)) => Self::from_last_charge(algorithm, level),
+            _ => None,
+        }
+    }
+
+    #[cfg(any(feature = "redis", test))]
+    fn from_last_charge(algorithm: &Algorithm, level: &Level) -> Option<Self> {
         let reset_after = level.keep_until.checked_sub(level.at)?;
         let fast = Self::from_level(algorithm, level, level.at, reset_after)?;
         (fast.idle_at() == level.keep_until).then_some(fast)
@@ -346,7 +378,7 @@ mod tests {
             }
             let Some(level) = stored else { continue };
             let state = StepState::from_level(algorithm, level);
-            let Some(fast) = FastLevel::from_stored(algorithm, &state) else {
+            let Some(fast) = FastLevel::from_state(algorithm, &state) else {
                 continue;
             };
             fast_forms += 1;
@@ -376,6 +408,56 @@ mod tests {
             );
         }
         assert!(fast_forms > 1_000, "{fast_forms} of 3,000 have a fast form");
+    }
+
+    #[cfg(feature = "redis")]
+    #[test]
+    fn stored_numbers_have_fast_form_of_their_state() {
+        let seed = fastrand::u64(..);
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut fast_forms = 0;
+        for round in 0..20_000 {
+            let algorithms = algorithms(&mut random);
+            let algorithm = &algorithms[random.usize(..2)];
+            let mut stored = None;
+            let now = 1_700_000_000_000_000;
+            step_on_level(
+                algorithm,
+                &mut stored,
+                random.u64(1..=algorithm.quota()),
+                now,
+                Mode::Charge,
+            );
+            let mut numbers = stored.expect("the cost fits").stored();
+            let other = [0, 1, numbers.parts, MAX_EXACT, 3 * MAX_EXACT, u64::MAX][random.usize(..6)];
+            match random.u32(..10) {
+                0 => numbers.amount = signed(other),
+                1 => numbers.amount = -signed(other),
+                2 => numbers.remainder = other,
+                3 => numbers.parts = other,
+                4 => numbers.at = other,
+                5 => numbers.keep_until = other,
+                6 => numbers.remainder = numbers.remainder.wrapping_add(numbers.parts),
+                _ => {}
+            }
+            let fast = FastLevel::from_stored(algorithm, &numbers);
+            let state = numbers.state(algorithm);
+            let expected = state
+                .as_ref()
+                .and_then(|state| FastLevel::from_state(algorithm, state));
+            assert_eq!(fast, expected, "{seed}: {round}, {algorithm:?} {numbers:?}");
+            if let Some(fast) = fast {
+                fast_forms += 1;
+                let mut expanded = StepState::Fast(fast);
+                expanded.expand_fast_form(algorithm);
+                assert_eq!(
+                    Some(expanded),
+                    state,
+                    "{seed}: {round}, {algorithm:?} {numbers:?}"
+                );
+            }
+        }
+        assert!(fast_forms > 5_000, "{fast_forms} of 20,000 have a fast form");
     }
 
     #[test]

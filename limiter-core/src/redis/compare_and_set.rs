@@ -154,9 +154,12 @@ fn parse_state(reply: &Value, algorithm: &Algorithm) -> Result<RawState, StoreEr
     let value = piece.0.to_vec();
     // The script does not interpret the value that it replaces.
     let is_ours = value.is_empty() || value.starts_with(&[LAYOUT, wire::parameters(algorithm).0]);
-    let Some(LimitReply::Stored(state)) = LimitReply::read(piece, algorithm).ok().filter(|_| is_ours) else {
+    let reply = LimitReply::read(piece, algorithm).ok();
+    let Some(LimitReply::Stored(mut state)) = reply.filter(|_| is_ours) else {
         return Err(reply::unreadable_as(reply::UNKNOWN_LAYOUT)?);
     };
+    // The fast form is not stored.
+    state.expand_fast_form(algorithm);
     Ok(RawState {
         now,
         state,

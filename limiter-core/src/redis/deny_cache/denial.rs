@@ -72,7 +72,7 @@ impl DenialReport {
                 expires_after: outcome.expires_after,
             };
         };
-        match FastLevel::from_stored(algorithm, state) {
+        match FastLevel::from_state(algorithm, state) {
             Some(level) => Self::FastLevel(level),
             None => Self::StepState(state.clone()),
         }

@@ -13,7 +13,7 @@ use bb8_redis::redis::Value;
 use smallvec::{SmallVec, smallvec};
 
 use crate::algorithm::{
-    Mode, PeriodCount, StepOutcome, StepState, StoredLevel, StoredLoans, WindowCounters, step,
+    FastLevel, Mode, PeriodCount, StepOutcome, StepState, StoredLevel, StoredLoans, WindowCounters, step,
 };
 use crate::error::{StoreError, StoreErrorKind};
 use crate::policy::{Algorithm, SlidingWindow};
@@ -197,6 +197,11 @@ impl LimitReply {
                     at,
                     keep_until,
                 };
+                // Nearly all levels have this form, and its step is shorter.
+                if let (true, Some(fast)) = (reader.0.is_empty(), FastLevel::from_stored(algorithm, &stored))
+                {
+                    return Ok(Self::Stored(StepState::Fast(fast)));
+                }
                 let mut state = stored.state(algorithm).ok_or_else(malformed)?;
                 if !reader.0.is_empty() {
                     let [current, previous, since] = reader.numbers()?;
