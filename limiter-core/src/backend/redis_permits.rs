@@ -13,14 +13,13 @@ mod queue;
 
 use std::time::{Duration, Instant};
 
-use crate::algorithm::StepOutcome;
+use crate::algorithm::{Mode, StepOutcome};
 use crate::decision::{Decision, Origin, Rejection};
 use crate::error::StoreError;
 use crate::memory::permit_table::{PermitGuard, PermitTable, PermitTerms};
 use crate::observe;
 use crate::permits::permit::{ConcurrencyPermit, PermitBacking, into_permit};
 use crate::permits::request::ConcurrencyRequest;
-use crate::policy::OnStoreFailure;
 use crate::redis::RedisBackend;
 use crate::redis::permit_leases::store::Occupancy;
 use crate::redis::permit_leases::{AcquireOutcome, LocalAcquireOutcome, PermitLease};
@@ -79,11 +78,7 @@ impl RedisBackend {
     /// Records an answer of Redis to a request for a permit.
     pub(super) fn record_entry(&self, request: &DecisionRequest<'_>, started: Instant) {
         observe::record_query(started, Some(Origin::Redis));
-        if request.on_store_failure() == OnStoreFailure::Local {
-            self.replicas.keep_counting(self.clock.now());
-        }
-        self.keep_reporting_usage();
-        self.outage.on_decision(|| self.clock.now());
+        self.on_reply(request, Mode::Charge, self.clock.now());
     }
 
     /// Decides by the policy, since Redis gave no answer.

@@ -12,6 +12,7 @@ mod invalidating_lender;
 mod penalty;
 mod refunds;
 mod repeated_decisions;
+mod upkeep;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use crate::observe::{self, UsageRecorder};
 use crate::penalty::denial_counts::DenialCounts;
 use crate::policy::OnStoreFailure;
 use crate::redis::backend::invalidating_lender::InvalidatingLender;
+use crate::redis::backend::upkeep::UPKEEP_INTERVAL;
 use crate::redis::converted_limits::ConvertedLimits;
 use crate::redis::deny_cache::{DenyCache, InFlightToken, LimitCost};
 use crate::redis::local_fallback::LocalFallback;
@@ -42,6 +44,8 @@ use crate::store_failure::without_store;
 use crate::support::clock::Clock;
 use crate::support::log_throttle::LogThrottle;
 use crate::support::real_time::{CallDeadline, with_deadline};
+use crate::support::sync::atomic::{AtomicU64, Ordering};
+use crate::units::Timestamp;
 
 /// Redis, the caches in front of it, and the fallback for its outages.
 #[derive(Debug)]
@@ -61,6 +65,8 @@ pub(crate) struct RedisBackend {
     pub(crate) outage: Outage,
     /// Reports the usage, if it is enabled.
     usage: Option<UsageReporter>,
+    /// The local time from which a reply performs the next upkeep, in microseconds.
+    upkeep_at: AtomicU64,
 }
 
 impl RedisBackend {
@@ -97,6 +103,7 @@ impl RedisBackend {
             denial_counts: DenialCounts::default(),
             outage: Outage::default(),
             usage: None,
+            upkeep_at: AtomicU64::new(0),
         }
     }
 
@@ -231,22 +238,20 @@ impl RedisBackend {
         in_flight: Option<InFlightToken>,
     ) {
         self.denials.on_verdict(request, verdict, in_flight);
+        let now = self.clock.now();
         if request.on_store_failure() == OnStoreFailure::Local {
-            let now = self.clock.now();
             self.fallback.on_verdict(request, verdict, now);
-            // A limiter that only peeks admits nothing in an outage, so it has no share.
-            if request.mode == Mode::Charge {
-                self.replicas.keep_counting(now);
-            }
         }
-        self.keep_reporting_usage();
-        self.outage.on_decision(|| self.clock.now());
+        self.on_reply(request, request.mode, now);
     }
 
-    /// Starts the reports of the usage, if it is reported and they make no progress.
-    pub(crate) fn keep_reporting_usage(&self) {
-        if let Some(usage) = &self.usage {
-            usage.keep_reporting();
+    /// Performs the duties after a reply of Redis (`upkeep.rs`), if they are due.
+    #[inline]
+    pub(crate) fn on_reply(&self, request: &DecisionRequest<'_>, mode: Mode, now: Timestamp) {
+        let due = self.upkeep_at.load(Ordering::Relaxed);
+        // A test's clock may have been set back.
+        if now.as_micros() >= due || due - now.as_micros() > UPKEEP_INTERVAL {
+            self.perform_upkeep(request, mode, now);
         }
     }
 

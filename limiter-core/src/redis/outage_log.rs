@@ -63,17 +63,10 @@ impl Outage {
 
     /// Records a decision of Redis. An outage with intermittent replies ends only after a time
     /// without failures, so that it is one event.
-    #[inline]
-    pub(crate) fn on_decision(&self, now: impl FnOnce() -> Timestamp) {
+    pub(crate) fn on_decision(&self, now: Timestamp) {
         let last = self.last.load(Ordering::Relaxed);
-        if last != 0 {
-            self.may_be_over(last, now());
-        }
-    }
-
-    #[cold]
-    fn may_be_over(&self, last: u64, now: Timestamp) {
-        if now.as_micros().saturating_sub(last) >= micros_ceil(RECOVERY_TIME)
+        if last != 0
+            && now.as_micros().saturating_sub(last) >= micros_ceil(RECOVERY_TIME)
             && self.last.swap(0, Ordering::Relaxed) != 0
         {
             self.logged

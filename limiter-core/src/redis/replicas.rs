@@ -87,7 +87,7 @@ impl Replicas {
 
     /// Starts the counting task unless one is running. Must be called in a runtime.
     pub(crate) fn keep_counting(&self, now: Timestamp) {
-        // The task first: every decision of Redis calls this, and the channel has a lock.
+        // The task first: the channel has a lock.
         if self.configured.is_some() || self.shared.task.is_running(now) || *self.left.borrow() {
             return;
         }
