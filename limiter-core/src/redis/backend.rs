@@ -30,7 +30,7 @@ use crate::redis::converted_limits::ConvertedLimits;
 use crate::redis::deny_cache::{DenyCache, InFlightToken, LimitCost};
 use crate::redis::local_fallback::LocalFallback;
 use crate::redis::outage_log::{Outage, is_outage};
-use crate::redis::pending_refunds::PendingRefunds;
+use crate::redis::pending_refunds::{PendingAtSubmission, PendingRefunds};
 use crate::redis::permit_leases::PermitLeases;
 use crate::redis::permit_leases::store::{self, ConcurrencyStore};
 use crate::redis::reconciler::Reconciler;
@@ -173,12 +173,21 @@ impl RedisBackend {
             // Boxed, so that the future of other decisions stays small.
             return Box::pin(self.decide_reconciling(request, deadline)).await;
         }
-        let limits = request.limits.iter().map(|limit| limit.identity);
-        match self.refunds.at_submission(limits) {
+        match self.refunds_at_submission(request) {
             None => self.decide_once(request, deadline).await,
             // Boxed, so that the future of other decisions stays small.
             Some(pending) => Box::pin(self.decide_with_refunds(request, deadline, pending)).await,
         }
+    }
+
+    /// Returns the refunds of the request's limits that are pending now. A refund invalidates the
+    /// denials of its limits before it is pending, so nearly no call takes the lock of the table.
+    pub(crate) fn refunds_at_submission(&self, request: &DecisionRequest<'_>) -> Option<PendingAtSubmission> {
+        if !self.denials.is_invalidated(request) {
+            return None;
+        }
+        let limits = request.limits.iter().map(|limit| limit.identity);
+        self.refunds.at_submission(limits)
     }
 
     /// Returns whether the share has to admit a call besides Redis. While permits of an outage are

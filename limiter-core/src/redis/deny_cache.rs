@@ -139,6 +139,11 @@ impl DenyCache {
         }
     }
 
+    /// Returns whether a refund or another change of one of the request's limits is active.
+    pub(crate) fn is_invalidated(&self, request: &DecisionRequest<'_>) -> bool {
+        self.generation(charges(request)).is_none()
+    }
+
     /// Starts a store request. Must be called before the request is sent, if its denial is to be
     /// cached.
     pub(crate) fn in_flight_token(

@@ -17,16 +17,11 @@ use smallvec::SmallVec;
 use tokio::sync::watch;
 
 use crate::identity::Identity;
-use crate::support::sync::atomic::{AtomicUsize, Ordering};
 use crate::support::sync::{Mutex, MutexGuard};
 
 /// The pending refunds of all limits.
 #[derive(Debug, Default)]
-pub(crate) struct PendingRefunds {
-    /// Limits with pending refunds. Read without the lock, since mostly there are none.
-    limits: AtomicUsize,
-    table: Mutex<RefundTable>,
-}
+pub(crate) struct PendingRefunds(Mutex<RefundTable>);
 
 #[derive(Debug, Default)]
 struct RefundTable {
@@ -60,7 +55,6 @@ impl PendingRefunds {
             pending.tickets.insert(ticket);
             pending.publish();
         }
-        self.limits.store(table.by_limit.len(), Ordering::Release);
         ticket
     }
 
@@ -78,7 +72,6 @@ impl PendingRefunds {
                 pending.publish();
             }
         }
-        self.limits.store(table.by_limit.len(), Ordering::Release);
     }
 
     /// Returns the refunds of these limits that are pending now, if there are any.
@@ -86,9 +79,6 @@ impl PendingRefunds {
         &self,
         limits: impl Iterator<Item = Identity>,
     ) -> Option<PendingAtSubmission> {
-        if self.limits.load(Ordering::Acquire) == 0 {
-            return None;
-        }
         let table = self.lock();
         let pending = limits.filter_map(|limit| table.by_limit.get(&limit));
         let oldest: SmallVec<_> = pending.map(|pending| pending.oldest.subscribe()).collect();
@@ -99,7 +89,7 @@ impl PendingRefunds {
     }
 
     fn lock(&self) -> MutexGuard<'_, RefundTable> {
-        self.table.lock()
+        self.0.lock()
     }
 }
 

@@ -23,6 +23,7 @@ impl RedisBackend {
     /// ticket for [`finish_refund`](Self::finish_refund), which must be called however the refund
     /// ends.
     pub(crate) fn start_refund(&self, limits: &[Identity]) -> u64 {
+        // First, since only calls for invalidated limits look for pending refunds.
         self.denials.begin_refund(limits);
         self.refunds.start(limits)
     }

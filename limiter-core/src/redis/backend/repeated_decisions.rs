@@ -24,8 +24,7 @@ impl RedisBackend {
         if self.is_reconciling(request) {
             return smallvec![Box::pin(self.decide(request, deadline)).await];
         }
-        let limits = request.limits.iter().map(|limit| limit.identity);
-        match self.refunds.at_submission(limits) {
+        match self.refunds_at_submission(request) {
             None => self.decide_run_once(request, times, deadline).await,
             Some(pending) => Box::pin(self.decide_run_with_refunds(request, times, deadline, pending)).await,
         }
