@@ -121,19 +121,30 @@ impl UnreportedPermits {
                 shard.insert_unique(limit.identity.hash(), entry, hash).into_mut()
             }
         };
-        if entry.limit.policy.algorithm() != limit.policy.algorithm() {
+        let converted = entry.converted_cost(limit.policy, cost);
+        if converted.is_none() && entry.limit.policy.algorithm() != limit.policy.algorithm() {
             entry.continue_under(limit.policy);
         }
         let permits = entry.permits.get_or_insert_with(|| Permits::none_since(now));
-        permits.add(cost, limit.policy.algorithm(), share, now);
+        permits.decrease(now);
+        if converted.is_none() || permits.rate.is_none() {
+            permits.rate = share.level_rate();
+        }
+        let costs = (converted.unwrap_or(cost), cost);
+        permits.add(costs, entry.limit.policy.algorithm(), now);
     }
 
     /// Takes back a refunded cost, as far as it is not reported.
     pub(crate) fn take_back(&self, limit: &ValidatedLimit<'_>) {
         let mut shard = self.shard(limit.identity);
-        let permits = find(&mut shard, limit.identity).and_then(|entry| entry.permits.as_mut());
-        if let Some(permits) = permits {
-            permits.amount = permits.amount.saturating_sub(limit.cost);
+        let Some(entry) = find(&mut shard, limit.identity) else {
+            return;
+        };
+        let cost = entry
+            .converted_cost(limit.policy, limit.cost)
+            .unwrap_or(limit.cost);
+        if let Some(permits) = &mut entry.permits {
+            permits.amount = permits.amount.saturating_sub(cost);
             permits.charged = permits.charged.saturating_sub(limit.cost);
         }
     }
@@ -266,15 +277,20 @@ impl UnreportedLimit {
 }
 
 impl UnreportedEntry {
+    /// Returns a cost under a policy in the numbers of the recorded policy, if this is a
+    /// proportional change of it: a reservation from before the change may be settled after it.
+    fn converted_cost(&self, policy: &Policy, cost: u64) -> Option<u64> {
+        let change = scaling(policy, &self.limit.policy).filter(|_| {
+            // A later change may restore the numbers of the earlier policy.
+            scaling(&self.limit.policy, policy).is_none()
+        })?;
+        Some(scale_change(&change, cost, UsageCorrection::ForceCharge).0)
+    }
+
     /// Replaces the policy. If it was changed proportionally, the permits are converted to its
     /// numbers, as Redis converts the usage.
     fn continue_under(&mut self, policy: &Policy) {
-        let before = self.limit.policy.algorithm();
-        let scaled = policy
-            .scaled()
-            .filter(|scaled| scaled.before.algorithm() == before);
-        if let (Some(scaled), Some(permits)) = (scaled, &mut self.permits) {
-            let change = ScaleChange::from_policies(scaled, policy);
+        if let (Some(change), Some(permits)) = (scaling(&self.limit.policy, policy), &mut self.permits) {
             (permits.amount, _) = scale_change(&change, permits.amount, UsageCorrection::ForceCharge);
         }
         self.limit.policy = policy.clone();
@@ -298,7 +314,8 @@ impl Permits {
         }
     }
 
-    fn add(&mut self, amount: u64, whole: &Algorithm, share: &Algorithm, now: Timestamp) {
+    /// Adds a cost in the numbers of the policy, and as the share counts it.
+    fn add(&mut self, (amount, charged): (u64, u64), whole: &Algorithm, now: Timestamp) {
         self.decrease(now);
         if self.amount == 0 {
             if let Some(rate) = whole.level_rate() {
@@ -306,9 +323,8 @@ impl Permits {
                 self.decreases_from = Timestamp::from_micros(now.as_micros().saturating_add(whole_after));
             }
         }
-        self.rate = share.level_rate();
         self.amount = self.amount.saturating_add(amount).min(MAX_EXACT);
-        self.charged = self.charged.saturating_add(amount).min(MAX_EXACT);
+        self.charged = self.charged.saturating_add(charged).min(MAX_EXACT);
     }
 
     /// Removes the permits that have left a window, of which the share still counts `live`, at most
@@ -331,6 +347,14 @@ impl Permits {
         self.amount = self.amount.saturating_sub(rate.accrue(elapsed, 0).0);
         self.at = now;
     }
+}
+
+/// Returns the proportional change between two policies, if the later one is its result.
+fn scaling<'a>(before: &Policy, after: &'a Policy) -> Option<ScaleChange<'a>> {
+    let scaled = after.scaled()?;
+    let is_change =
+        scaled.before.algorithm() == before.algorithm() && after.algorithm() != before.algorithm();
+    is_change.then(|| ScaleChange::from_policies(scaled, after))
 }
 
 fn find(shard: &mut HashTable<UnreportedEntry>, identity: Identity) -> Option<&mut UnreportedEntry> {

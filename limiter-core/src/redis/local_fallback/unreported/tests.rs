@@ -90,3 +90,28 @@ fn memory_is_bounded_and_batches_contain_all_limits() {
     }
     assert!(permits.is_empty());
 }
+
+/// A reservation from before a proportional change is settled after later permits were recorded.
+#[test]
+fn late_settlement_is_converted_and_later_permits_are_kept() {
+    let sized = |capacity: u32| Policy::token_bucket("p").capacity(capacity).rate("10/h");
+    for (before, after, late, expected) in [(10, 100, 2_000, 70_000), (100, 10, 20_000, 7_000)] {
+        let (before, after) = (sized(before).build().unwrap(), sized(after).build().unwrap());
+        let after = after.proportional_to(&before, at(0)).unwrap();
+        let permits = UnreportedPermits::new(10);
+        let (earlier, later) = (limit(&before, "k"), limit(&after, "k"));
+        let share = after.algorithm().share(1);
+        permits.record(&later, after.algorithm().quota() / 2, &share, at(1));
+        permits.record(&earlier, late, &before.algorithm().share(1), at(2));
+        permits.take_back(&ValidatedLimit {
+            cost: late,
+            ..earlier.clone()
+        });
+        permits.record(&earlier, late, &before.algorithm().share(1), at(2));
+        assert_eq!(
+            taken(&permits, &later, at(3)),
+            Some(expected),
+            "{before} then {after}"
+        );
+    }
+}
