@@ -222,7 +222,7 @@ impl Node {
         self.log_opening(None);
         self.keep_probing(None);
         if let Ok(local) = self.local() {
-            let rejects = |other: &CallDeadline| other.deadline() <= wait.deadline();
+            let rejects = |other: &CallDeadline| self.0.breaker.rejects(other.deadline());
             local.batch_queue.fail_waiting(rejects, &circuit_open());
         }
     }

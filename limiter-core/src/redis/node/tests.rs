@@ -89,3 +89,34 @@ async fn probe_ends_with_node() {
         .await
         .unwrap();
 }
+
+/// The shortest deadline of the five calls opens the breaker, and the last call has a longer one.
+#[tokio::test]
+async fn opening_fails_only_waiting_calls_that_breaker_rejects() {
+    let server = RedisServer::start();
+    let node = node_of(&server);
+    let [brief, long] = [10, 60_000].map(Duration::from_millis);
+    let policy = Policy::token_bucket("p").capacity(9).rate(1).build().unwrap();
+    let namespace = Namespace::new("", "n");
+    let batch_queue = Arc::clone(&node.local().unwrap().batch_queue);
+    let enter = |key: &str, deadline| {
+        let request = DecisionRequest::new([LimitRequest::new(&policy, key)], Mode::Charge, false).unwrap();
+        let input = InputDraft::new(&request, Operation::Check, &namespace);
+        batch_queue.enter(BatchPart::default(), &input, CallDeadline::after(deadline))
+    };
+    // The batch does not start, since its task does not run.
+    let _alone = enter("alone", long);
+    let waiting = [("brief", brief), ("long", long)].map(|(key, deadline)| match enter(key, deadline) {
+        Admission::Waits(reply) => reply,
+        Admission::Alone(_) => unreachable!("the node is busy"),
+    });
+    for deadline in [brief, brief, brief, brief, long] {
+        node.on_timeout(&CallDeadline::after(deadline));
+    }
+    let admits = |deadline| node.admit(&CallDeadline::after(deadline)).is_ok();
+    assert!(!admits(brief) && admits(long));
+    let [failed, waits] = waiting.map(|mut reply| reply.try_recv());
+    assert!(matches!(failed, Ok(Err(Failure::Unreachable(_)))), "{failed:?}");
+    let is_empty = matches!(waits, Err(tokio::sync::oneshot::error::TryRecvError::Empty));
+    assert!(is_empty, "{waits:?}");
+}
