@@ -32,7 +32,7 @@ use crate::redis::deny_cache::shard::{DenialShard, EMPTY};
 use crate::request::{DecisionRequest, Verdict};
 use crate::support::clock::Clock;
 use crate::support::sync::atomic::{AtomicU64, Ordering};
-use crate::units::{Timestamp, micros_ceil};
+use crate::units::{MAX_EXACT, Timestamp, micros_ceil};
 
 /// Powers of two, so that a quotient is a shift.
 const SHARDS: usize = 64;
@@ -86,7 +86,8 @@ impl DenyCache {
                 .map(|_| DenialShard::new(MAX_LIMITS / (2 * SHARDS)))
                 .collect(),
             generations: (0..GENERATIONS).map(|_| AtomicU64::new(0)).collect(),
-            cap_micros: micros_ceil(cap),
+            // A time with this span added is below the mark of an empty shard.
+            cap_micros: micros_ceil(cap).min(MAX_EXACT),
             clock,
         }
     }

@@ -119,3 +119,14 @@ fn disabled_cache_keeps_nothing() {
     assert_eq!(waits(&cache, &charge(&policy, "k", 1)), None);
     drop(cache.forget(&charge(&policy, "k", 1)));
 }
+
+#[test]
+fn longest_maximum_age_keeps_denials() {
+    let clock = ManualClock::new();
+    let cache = DenyCache::new(Clock::Manual(clock.clone()), Duration::MAX);
+    let policy = bucket("p", 1, "1/s");
+    for key in ["a", "b"] {
+        record(&cache, &clock, &charge(&policy, key, 1), SECOND);
+        assert_eq!(waits(&cache, &charge(&policy, key, 1)), Some(SECOND));
+    }
+}
