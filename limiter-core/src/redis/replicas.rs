@@ -5,7 +5,8 @@
 //! continues it if its runtime ends.
 //!
 //! Invariants: the count is at least 1, and it decreases only if beats have succeeded for the
-//! duration of a registration and none of them has confirmed it. Tests: `tests/local_fallback.rs`.
+//! duration of a registration, without a long gap between two of them, and none of them has
+//! confirmed it. Tests: below, `tests/local_fallback.rs`.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -30,9 +31,12 @@ const PAUSE_PER_REPLICA: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
 /// Duration of a registration, which covers several missed beats. A smaller count is accepted only
-/// after this time without failed beats, since a server reports too few after a loss of data, a
-/// change of its clock, or an outage in which the registrations expired.
+/// after this time without an outage, since a server reports too few after a loss of data, a change
+/// of its clock, or an outage in which the registrations expired.
 const LIFE: Duration = Duration::from_secs(30);
+/// Time between two successful beats that counts as an outage. Single failed beats end no
+/// registration.
+const OUTAGE: Duration = Duration::from_secs(10);
 /// Time after which a counting task without progress counts as abandoned with its runtime.
 const ABANDONED_AFTER: Duration = Duration::from_secs(15);
 
@@ -59,8 +63,10 @@ struct SharedReplicas {
 #[derive(Debug, Default)]
 struct ReplicaCount {
     count: u32,
-    /// The time at which at least this number was last reported, or a beat failed.
+    /// The time at which at least this number was last reported, or an outage ended.
     confirmed: Timestamp,
+    /// The time of the last successful beat.
+    succeeded: Timestamp,
     last_reported: u32,
     failing: bool,
 }
@@ -144,6 +150,10 @@ impl SharedReplicas {
         match reported {
             Ok(reported) => {
                 let changed = std::mem::replace(&mut counted.last_reported, reported) != reported;
+                let previous = std::mem::replace(&mut counted.succeeded, now);
+                if now.since(previous) >= OUTAGE {
+                    counted.confirmed = now;
+                }
                 if reported >= counted.count || now.since(counted.confirmed) >= LIFE {
                     (counted.count, counted.confirmed) = (reported, now);
                 }
@@ -152,7 +162,6 @@ impl SharedReplicas {
                 Ok(changed)
             }
             Err(error) => {
-                counted.confirmed = now;
                 // Other log messages report an outage.
                 let is_rejected = matches!(error.kind(), StoreErrorKind::Refused | StoreErrorKind::Protocol);
                 let is_permanent = is_rejected && !is_temporary(&error);
@@ -179,5 +188,40 @@ impl SharedReplicas {
 
     fn lock(&self) -> MutexGuard<'_, ReplicaCount> {
         self.counted.lock()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use limiter_testing::RedisServer;
+
+    use super::*;
+    use crate::redis::token_lease::leased_limit::tests::store_on;
+    use crate::support::clock::ManualClock;
+
+    /// A fleet was reduced, and each fourth beat of a remaining replica fails.
+    #[tokio::test]
+    async fn count_decreases_although_single_beats_fail() {
+        let (server, clock) = (RedisServer::start(), ManualClock::new());
+        let store = store_on(&server, &clock);
+        let (register, apart) = (store.namespace.replicas_key(), "apart");
+        let other = store.heartbeat();
+        other.beat(LIFE).await.unwrap();
+        let replicas = Replicas::new(None, store.heartbeat(), Clock::Manual(clock.clone()));
+        replicas.shared.count().await.unwrap();
+        assert_eq!(replicas.count(), 2);
+        other.beat(Duration::ZERO).await.unwrap();
+        for beat in 1..=8 {
+            clock.advance(LONGEST_PAUSE);
+            if beat % 4 == 0 {
+                server.command(&["RENAME", &register, apart]);
+                server.command(&["RPUSH", &register, "of another program"]);
+                replicas.shared.count().await.unwrap_err();
+                server.command(&["RENAME", apart, &register]);
+                clock.advance(PAUSE_AFTER_FAILURE);
+            }
+            replicas.shared.count().await.unwrap();
+        }
+        assert_eq!(replicas.count(), 1);
     }
 }
