@@ -13,8 +13,9 @@ use crate::algorithm::{Mode, StepOutcome, StepState};
 use crate::policy::{FixedWindow, Periods};
 use crate::units::MAX_EXACT;
 
-/// The largest step back of the clock, in microseconds, that counts as small.
-const SMALL_STEP: u64 = 1_000_000;
+/// The largest step back of the clock, in microseconds, that counts as small, if the window is not
+/// shorter: clocks of servers differ by seconds.
+const SMALL_STEP: u64 = 60_000_000;
 
 /// Permits charged in a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +88,7 @@ impl PeriodCount {
         if limit.is_aligned() && count.until > latest {
             // A calendar period that had begun before a small step back keeps its end. Otherwise it
             // would end early, and its rest would be another period.
-            latest = latest.max(limit.end(now + SMALL_STEP));
+            latest = latest.max(limit.end(now + SMALL_STEP.min(limit.window)));
         }
         let until = count.until.min(latest);
         Some(Self { until, ..count })

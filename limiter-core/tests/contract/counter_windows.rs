@@ -227,22 +227,24 @@ pub(crate) async fn clock_step_back_keeps_period_end(subject: Subject) {
 
 /// A clock that jitters around the end of a calendar period is the worst case.
 pub(crate) async fn jittering_clock_at_midnight_admits_one_quota_per_day(subject: Subject) {
-    let policy = aligned("p", 5, "1d", "utc");
-    leap_day(&subject);
-    subject.clock.advance(secs(3_600) - millis(1));
-    let mut admitted = 0;
-    for _ in 0..20 {
-        subject.clock.advance(millis(2));
-        admitted += subject.calls(&policy, 7).await.matches('P').count();
-        subject.clock.step_back(millis(2));
-        admitted += subject.calls(&policy, 7).await.matches('P').count();
+    for step in [millis(2), secs(60)] {
+        let policy = aligned(&format!("{step:?}"), 5, "1d", "utc");
+        leap_day(&subject);
+        subject.clock.advance(secs(3_600) - step / 2);
+        let mut admitted = 0;
+        for _ in 0..20 {
+            subject.clock.advance(step);
+            admitted += subject.calls(&policy, 7).await.matches('P').count();
+            subject.clock.step_back(step);
+            admitted += subject.calls(&policy, 7).await.matches('P').count();
+        }
+        assert!(admitted <= 10, "{admitted}, back by {step:?}");
+        // The day that has begun keeps its end.
+        subject.clock.advance(secs(86_400));
+        assert_eq!(subject.calls(&policy, 3).await, "DDD", "back by {step:?}");
+        subject.clock.advance(step / 2);
+        assert_eq!(subject.calls(&policy, 6).await, "PPPPPD", "back by {step:?}");
     }
-    assert!(admitted <= 10, "{admitted}");
-    // The day that has begun keeps its end.
-    subject.clock.advance(secs(86_400));
-    assert_eq!(subject.calls(&policy, 3).await, "DDD");
-    subject.clock.advance(millis(1));
-    assert_eq!(subject.calls(&policy, 6).await, "PPPPPD");
 }
 
 pub(crate) async fn period_from_first_use_follows_monotonic_time(subject: Subject) {
