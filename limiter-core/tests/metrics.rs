@@ -235,6 +235,36 @@ async fn outage_outcomes_are_counted() {
     }
 }
 
+/// A refund and a charge first convert the limit after a proportional change.
+#[tokio::test]
+async fn failed_conversion_before_change_is_counted() {
+    recorded();
+    let (server, clock) = (RedisServer::start(), ManualClock::new());
+    let limits = Limiter::redis(server.url()).namespace(namespace());
+    let limits = limits.clock(&clock).build().unwrap();
+    let sized = |capacity: u32| Policy::token_bucket("converted").capacity(capacity).rate("1/h");
+    let before = sized(1).deadline(PATIENT).build().unwrap();
+    let after = sized(2).deadline(PATIENT).build().unwrap();
+    let policy = after.proportional_to(&before, clock.now()).unwrap();
+    server.command(&[
+        "RPUSH",
+        &limits.redis_key(&policy, KEY).unwrap(),
+        "of another program",
+    ]);
+    let errors = || result("limiter_store_errors_total{kind=wrong_type}");
+    for counted in [1.0, 2.0] {
+        let changed = match errors() {
+            0.0 => limits.refund(&policy, KEY).await,
+            _ => limits.charge(&policy, KEY).await,
+        };
+        assert!(changed.is_err());
+        assert!(
+            (errors() - counted).abs() < f64::EPSILON,
+            "the conversion before change {counted} is counted once"
+        );
+    }
+}
+
 #[tokio::test]
 async fn breaker_gauge_follows_state() {
     recorded();

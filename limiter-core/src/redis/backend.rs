@@ -329,7 +329,7 @@ impl RedisBackend {
         change: UsageCorrection,
     ) -> Result<(), StoreError> {
         let in_force = match request.is_scaled() {
-            true => Box::pin(with_deadline(request.deadline(), self.inherit(request))).await?,
+            true => Box::pin(self.inherit_for_change(request)).await?,
             false => None,
         };
         self.change_unscaled(in_force.as_ref().unwrap_or(request), change)

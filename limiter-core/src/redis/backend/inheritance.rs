@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use crate::algorithm::UsageCorrection;
 use crate::decision::{Decision, Rejection};
 use crate::error::StoreError;
+use crate::observe;
 use crate::policy::Policy;
 use crate::redis::RedisBackend;
 use crate::request::DecisionRequest;
@@ -45,7 +46,7 @@ impl RedisBackend {
         request: &DecisionRequest<'_>,
         change: UsageCorrection,
     ) -> Result<(), StoreError> {
-        if let Some(previous) = with_deadline(request.deadline(), self.inherit(request)).await? {
+        if let Some(previous) = self.inherit_for_change(request).await? {
             return self.change_unscaled(&previous, change).await;
         }
         for limit in &request.limits {
@@ -53,6 +54,16 @@ impl RedisBackend {
             self.change_unscaled(&limit.alone(), change).await?;
         }
         Ok(())
+    }
+
+    /// As [`inherit`](Self::inherit), within the deadline, before a refund or a charge. Without a
+    /// reply, the change is not applied.
+    pub(crate) async fn inherit_for_change<'a>(
+        &self,
+        request: &DecisionRequest<'a>,
+    ) -> Result<Option<DecisionRequest<'a>>, StoreError> {
+        let inherited = with_deadline(request.deadline(), self.inherit(request)).await;
+        inherited.inspect_err(|error| observe::store_failed(error.kind()))
     }
 
     /// Converts each limit of the request that is not known to be converted. Returns the request
