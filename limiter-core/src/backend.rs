@@ -30,6 +30,8 @@ use std::time::{Duration, Instant};
 
 use crate::algorithm::{Mode, UsageCorrection};
 use crate::backend::memory::MemoryBackend;
+#[cfg(feature = "redis")]
+use crate::decision::DecisionFlags;
 use crate::decision::{Decision, Decisions, Origin, Rejection, SingleOutcome};
 use crate::error::StoreError;
 #[cfg(feature = "redis")]
@@ -222,6 +224,24 @@ impl Backend {
             Self::Memory(_) => Ok(()),
             #[cfg(feature = "redis")]
             Self::Redis(redis) => redis.change_share(request, change),
+        }
+    }
+
+    /// Refunds or charges the share that admitted a call besides Redis, at the time of its decision.
+    pub(crate) fn correct_share(
+        &self,
+        request: &DecisionRequest<'_>,
+        change: UsageCorrection,
+        decision: &Decision,
+    ) {
+        match self {
+            Self::Memory(_) => {}
+            #[cfg(feature = "redis")]
+            Self::Redis(redis) => {
+                if decision.flags.has(DecisionFlags::IN_SHARE) {
+                    redis.correct_share(request, change, decision.decided_at);
+                }
+            }
         }
     }
 

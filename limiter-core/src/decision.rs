@@ -87,6 +87,8 @@ impl DecisionFlags {
     pub(crate) const BLOCKED: Self = Self(2);
     /// The call was denied and continues in degraded form.
     pub(crate) const DEGRADED: Self = Self(4);
+    /// Redis and this replica's share have both admitted the call.
+    pub(crate) const IN_SHARE: Self = Self(8);
 
     pub(crate) const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)

@@ -330,6 +330,44 @@ async fn outage_across_scheduled_change(before: &Policy, after: Policy) {
     assert_eq!(left().await, 55, "{large}");
 }
 
+/// After an outage, Redis and the share both admit a call, and both receive its refund.
+#[tokio::test]
+async fn settlement_of_call_that_share_admitted_too_reaches_share() {
+    let funnel = Policy::funnel("funnel").capacity(100).rate("1/h");
+    let fixed = Policy::fixed_window("fixed").limit(100).window("1d");
+    let sliding = Policy::sliding_window("sliding").limit(100).window("1d");
+    let counted = Policy::counter_window("counted").limit(100).window("1d");
+    for policy in [
+        sized(100),
+        funnel.deadline(PATIENT).build().unwrap(),
+        fixed.aligned("utc").deadline(PATIENT).build().unwrap(),
+        sliding.deadline(PATIENT).build().unwrap(),
+        counted.deadline(PATIENT).build().unwrap(),
+    ] {
+        let deployment = Deployment::new(1, (10, 1));
+        let replica = &deployment.replicas[0];
+        deployment.proxy.refuse(true);
+        deployment.proxy.drop_connections();
+        let decision = replica.check(&policy, KEY).await.unwrap();
+        assert_eq!(decision.origin(), Origin::LocalFallback, "{policy}");
+        deployment.clock.advance(secs(2));
+        deployment.restore().await;
+        for _ in 0..4 {
+            let reservation = replica.reserve(&policy, KEY).cost(30).await.unwrap();
+            assert_eq!(reservation.decision().origin(), Origin::Redis, "{policy}");
+            reservation.settle(5).await.unwrap();
+        }
+        // Redis admits the call, and the permits of the outage are not reported yet.
+        let denied = replica.check(&policy, KEY).cost(80).await.unwrap();
+        let kind = denied.store_error().map(|error| error.kind());
+        assert_eq!(
+            (denied.is_allowed(), kind),
+            (false, Some(StoreErrorKind::Reconciling)),
+            "{policy}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn shutdown_reports_and_reset_discards_outage_permits() {
     for is_reset in [false, true] {

@@ -366,7 +366,7 @@ impl<'a> EnforcementPlan<'a> {
         limits.sort_by_key(|(position, _)| *position);
         Decision {
             limits: limits.into_iter().map(|(_, limit)| limit).collect(),
-            flags: enforced.flags.and(shadow.flags),
+            flags: enforced.flags.and(shadow.flags.without(DecisionFlags::IN_SHARE)),
             store_error: enforced.store_error.or(shadow.store_error),
             ..Decision::without_query(enforced.origin, enforced.decided_at)
         }

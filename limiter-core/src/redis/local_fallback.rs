@@ -205,6 +205,29 @@ impl LocalFallback {
         Ok(())
     }
 
+    /// Applies the refund or charge of a call that Redis and the share of one of `replicas` admitted
+    /// at `decided_at`. Redis receives the change, so it is not recorded as unreported.
+    pub(crate) fn correct(
+        &self,
+        request: &DecisionRequest<'_>,
+        change: UsageCorrection,
+        (decided_at, replicas): (Timestamp, u32),
+    ) {
+        for limit in &request.limits {
+            let share = limit.policy.algorithm().share(replicas);
+            // The share of a level is refilled later than the limit in Redis: at the latest after
+            // the refill of its quota.
+            let change = match (change, share.refill_micros(share.quota())) {
+                (UsageCorrection::Refund { whole_at: 1.. }, Some(refilled_in)) => UsageCorrection::Refund {
+                    whole_at: decided_at.as_micros().saturating_add(refilled_in),
+                },
+                _ => change,
+            };
+            // A refund does not fail, and without capacity a charge counts in Redis alone.
+            let _ = self.store.change_as(limit, &share, change);
+        }
+    }
+
     fn share(&self, limit: &ValidatedLimit<'_>, replicas: u32, now: u64) -> RemainingShare {
         // A block of a key is not divided among replicas.
         let replicas = if limit.blocks.is_some() { 1 } else { replicas };

@@ -374,7 +374,11 @@ impl Reservation {
                 None => self.limiter.apply_change(&limit.alone(), change).await,
             },
             _ if in_share => Ok(self.limiter.inner.backend.change_share(&limit.alone(), change)?),
-            _ => self.limiter.apply_change(&limit.alone(), change).await,
+            _ => {
+                let (request, backend) = (limit.alone(), &self.limiter.inner.backend);
+                backend.correct_share(&request, change, &self.allowed);
+                self.limiter.apply_change(&request, change).await
+            }
         };
         self.limiter
             .inner

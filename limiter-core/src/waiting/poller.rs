@@ -120,26 +120,29 @@ impl Limiter {
             return;
         }
         let _notifier = self.inner.queues.refund_notifier(name);
+        let refund = UsageCorrection::Refund { whole_at: 0 };
         // A grant by the local fallback was charged to this replica's share and not to the store.
         let is_local = |grant: &&Allowed| grant.origin() == Origin::LocalFallback;
         for _ in unused.iter().filter(is_local) {
             for request in request.per_limit(1) {
                 // The waiter is gone, so no caller needs the result.
-                let refund = UsageCorrection::Refund { whole_at: 0 };
                 let _ = self.inner.backend.change_share(&request, refund);
             }
         }
         let is_charged =
             |grant: &&Allowed| matches!(grant.origin(), Origin::Redis | Origin::Lease | Origin::Memory);
+        for grant in unused {
+            for request in request.per_limit(1) {
+                self.inner.backend.correct_share(&request, refund, grant);
+            }
+        }
         let charged = unused.iter().filter(is_charged).count();
         if charged == 0 {
             return;
         }
         for request in request.per_limit(charged) {
             // The waiter is gone, so no caller needs the result.
-            let _ = self
-                .apply_change(&request, UsageCorrection::Refund { whole_at: 0 })
-                .await;
+            let _ = self.apply_change(&request, refund).await;
         }
     }
 }

@@ -4,8 +4,8 @@
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use crate::algorithm::Mode;
-use crate::decision::{Decision, Origin, Rejection};
+use crate::algorithm::{Mode, UsageCorrection};
+use crate::decision::{Decision, DecisionFlags, Origin, Rejection};
 use crate::error::{StoreError, StoreErrorKind};
 use crate::observe;
 use crate::policy::OnStoreFailure;
@@ -13,8 +13,21 @@ use crate::redis::RedisBackend;
 use crate::redis::outage_log::is_outage;
 use crate::request::DecisionRequest;
 use crate::support::real_time::CallDeadline;
+use crate::units::Timestamp;
 
 impl RedisBackend {
+    /// Refunds or charges the share that admitted a call besides Redis at `decided_at`. Redis
+    /// receives the change too.
+    pub(crate) fn correct_share(
+        &self,
+        request: &DecisionRequest<'_>,
+        change: UsageCorrection,
+        decided_at: Timestamp,
+    ) {
+        self.fallback
+            .correct(request, change, (decided_at, self.replicas.count()));
+    }
+
     /// Allows a call if both the share and Redis allow it. Redis is queried only if the share
     /// allows it.
     pub(crate) async fn decide_reconciling(
@@ -51,7 +64,11 @@ impl RedisBackend {
                     self.fallback.refund(request, &by_share, replicas);
                 }
                 observe::record_query(started, Some(Origin::Redis));
-                Ok(request.decision(verdict, Origin::Redis))
+                let mut decision = request.decision(verdict, Origin::Redis);
+                if is_charged && decision.allowed {
+                    decision.flags = decision.flags.and(DecisionFlags::IN_SHARE);
+                }
+                Ok(decision)
             }
             Err(error) if is_outage(error.kind()) => {
                 Ok(self.decided_by_share(request, by_share, error, started))
