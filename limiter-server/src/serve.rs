@@ -137,6 +137,7 @@ async fn serve(
     let (end, ended) = watch::channel(false);
     let gateway = Gateway::new(limiter.clone(), settings, readiness.clone());
     share_fingerprints(settings, &gateway);
+    let admission = gateway.admission().clone();
     if let Some(cached) = source.cached() {
         gateway.served_revision().restore(cached);
     }
@@ -185,6 +186,7 @@ async fn serve(
     let _ = end.send(true);
     let drained = async {
         while servers.join_next().await.is_some() {}
+        admission.idle().await;
         if let Some(control) = control {
             control.join().await;
         }

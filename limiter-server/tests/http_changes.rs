@@ -10,6 +10,7 @@
 
 mod support;
 
+use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
 use limiter_testing::RedisServer;
@@ -160,16 +161,68 @@ fn client_that_leaves_does_not_refund_a_part_of_its_limits() {
         body.len()
     );
     let client = sockets::send(server.http(), refund);
-    let in_flight = || server.metric("limiter_server_calls_in_flight");
+    let in_flight = || server.metric("limiter_server_calls_in_flight ");
     wait_until(|| in_flight() > 0.0, || server.log());
-    drop(client);
-    wait_until(|| in_flight() < 1.0, || server.log());
+    leave(client);
+    assert!(in_flight() > 0.0, "the call goes on");
     redis.resume();
     let left = || ["ann", "eve"].map(|key| remaining(&server, "search", key));
     wait_until(
         || left() == [10, 10],
         || format!("{:?}: {}", left(), server.log()),
     );
+}
+
+/// Ends a connection, and waits until the server has ended it.
+fn leave(mut client: TcpStream) {
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(sockets::read_to_end(&mut client), "");
+}
+
+/// A check of two limits, as the bytes of a request.
+fn check_of_two_limits() -> String {
+    let body = json!({"limits": [limit("search", "ann", 4), limit("search", "eve", 4)]}).to_string();
+    format!(
+        "POST /v1/check HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {TOKEN}\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+/// Otherwise clients that leave at once would have any number of calls in flight.
+#[test]
+fn call_of_a_client_that_has_left_keeps_its_place() {
+    let redis = RedisServer::start();
+    let server = start(&["--redis", &redis.url(), "--max-in-flight", "1"]);
+    succeed(&server, "/v1/check", &limit("search", "ann", 1));
+    redis.pause();
+    let client = sockets::send(server.http(), check_of_two_limits());
+    let in_flight = || server.metric("limiter_server_calls_in_flight ");
+    wait_until(|| in_flight() > 0.0, || server.log());
+    leave(client);
+    let other = post(&server, "/v1/acquire", &json!({"policy": "export", "key": "ann"}));
+    assert_eq!(other.status, 503, "{}", other.body);
+    redis.resume();
+    wait_until(|| in_flight() < 1.0, || server.log());
+    assert_eq!(remaining(&server, "search", "eve"), 6);
+}
+
+#[test]
+fn ending_server_waits_for_the_call_of_a_client_that_has_left() {
+    let redis = RedisServer::start();
+    let server = start(&["--redis", &redis.url(), "--drain", "5s"]);
+    succeed(&server, "/v1/check", &limit("search", "ann", 1));
+    redis.pause();
+    let client = sockets::send(server.http(), check_of_two_limits());
+    wait_until(
+        || server.metric("limiter_server_calls_in_flight ") > 0.0,
+        || server.log(),
+    );
+    leave(client);
+    let (status, log) = server.stop();
+    assert!(status.success(), "{log}");
+    // Redis does not answer within the drain time.
+    assert!(log.contains("still in flight"), "{log}");
 }
 
 #[test]

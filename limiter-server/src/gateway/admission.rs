@@ -16,6 +16,9 @@ use crate::settings::ListenerLimits;
 /// The largest number of bytes in request bodies that have arrived in part, over all listeners.
 const MAX_BUFFERED: usize = 64 * 1_024 * 1_024;
 
+/// The interval at which the end of the last call is looked for when the server ends.
+const IDLE_INTERVAL: Duration = Duration::from_millis(10);
+
 /// The limits on the calls of all listeners. Cheap to clone; clones share the counts.
 #[derive(Clone, Debug)]
 pub struct Admission {
@@ -61,6 +64,13 @@ impl Admission {
         }
         metrics::counter!("limiter_server_rejected_calls_total", "reason" => "in_flight").increment(1);
         None
+    }
+
+    /// Waits until no call is in flight: the calls of clients that have left go on.
+    pub(crate) async fn idle(&self) {
+        while self.calls.used.load(Ordering::Relaxed) > 0 {
+            tokio::time::sleep(IDLE_INTERVAL).await;
+        }
     }
 
     /// Sets the metric of the calls in flight.

@@ -11,6 +11,7 @@ use serde_json::Map;
 
 use crate::access::Action;
 use crate::gateway::Gateway;
+use crate::gateway::admission::CallPlace;
 use crate::gateway::charge::refund::ChargedSets;
 use crate::gateway::charge::sets::AtomicSet;
 use crate::gateway::charge::timed::TimedLimits;
@@ -31,23 +32,27 @@ use crate::gateway::http::resolved_limits::{ResolvedLimits, require_countable};
 )]
 pub(super) async fn check(call: AdmittedCall) -> Result<Response, Problem> {
     let resolved = ResolvedLimits::find(&call.caller, Action::Check, request::read(&call.body)?)?;
-    let caller = &call.caller;
-    let decisions = match resolved.only() {
-        Some(_) => charge_sets(caller, &resolved).await?,
-        // A task of its own, so that a client that leaves does not keep a part of the charges.
-        None => {
-            let caller = caller.clone();
-            run_to_completion(async move { charge_sets(&caller, &resolved).await }).await?
-        }
-    };
-    Ok(reply::allowed(&caller.gateway, &decisions, Map::new()))
+    let AdmittedCall { caller, place, .. } = call;
+    if resolved.only().is_some() {
+        let decisions = charge_sets(&caller, &resolved).await?;
+        return Ok(reply::allowed(&caller.gateway, &decisions, Map::new()));
+    }
+    let gateway = caller.gateway.clone();
+    // A task of its own, so that a client that leaves does not keep a part of the charges.
+    let charged = run_to_completion(place, async move { charge_sets(&caller, &resolved).await });
+    Ok(reply::allowed(&gateway, &charged.await?, Map::new()))
 }
 
-/// Runs a call to its end, also if its client leaves.
+/// Runs a call to its end, also if its client leaves. It keeps its place until then.
 pub(super) async fn run_to_completion<T: Send + 'static>(
+    place: CallPlace,
     call: impl Future<Output = Result<T, Problem>> + Send + 'static,
 ) -> Result<T, Problem> {
-    tokio::spawn(call).await.unwrap_or_else(|error| {
+    let placed = async move {
+        let _place = place;
+        call.await
+    };
+    tokio::spawn(placed).await.unwrap_or_else(|error| {
         tracing::error!(%error, "a call ended without an answer");
         let detail = "the call ended without an answer; its charges are unknown".into();
         Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail))
@@ -88,9 +93,9 @@ pub(super) async fn refund(call: AdmittedCall) -> Result<Response, Problem> {
     for limit in resolved.limits() {
         require_countable(&limit.policy, limit.cost)?;
     }
-    let gateway = call.caller.gateway.clone();
+    let AdmittedCall { caller, place, .. } = call;
     // A task of its own, so that a client that leaves does not refund a part of the limits.
-    run_to_completion(async move { refund_all(&gateway, &resolved).await }).await?;
+    run_to_completion(place, async move { refund_all(&caller.gateway, &resolved).await }).await?;
     Ok(reply::object(Map::new()))
 }
 

@@ -27,7 +27,7 @@ pub(super) struct AdmittedCall {
     pub(super) caller: Caller,
     pub(super) parts: Parts,
     pub(super) body: Bytes,
-    _place: CallPlace,
+    pub(super) place: CallPlace,
 }
 
 impl AdmittedCall {
@@ -63,7 +63,7 @@ impl AdmittedCall {
             caller,
             parts,
             body,
-            _place: place,
+            place,
         })
     }
 }

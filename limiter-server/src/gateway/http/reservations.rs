@@ -42,8 +42,9 @@ pub(super) async fn reserve(call: AdmittedCall) -> Result<Response, Problem> {
     let resolved = ResolvedLimits::find(&call.caller, Action::Reserve, body)?;
     let sets = resolved.sets();
     let encoded = EncodedLimits::new(names, &sets)?;
-    let caller = call.caller.clone();
-    let reserved = run_to_completion(async move {
+    let AdmittedCall { caller, place, .. } = call;
+    let gateway = caller.gateway.clone();
+    let reserved = run_to_completion(place, async move {
         let reserved = reserve_detached(&caller, &resolved, &sets, lifetime).await?;
         let registry = caller.gateway.limiter().registry();
         for limit in resolved.limits() {
@@ -58,7 +59,7 @@ pub(super) async fn reserve(call: AdmittedCall) -> Result<Response, Problem> {
     fields.insert("id".into(), json!(encoded.with_ids(ids)));
     let decisions = reserved.iter().map(DetachedReservation::decision);
     let decisions: Vec<Decision> = decisions.cloned().collect();
-    Ok(reply::allowed(&call.caller.gateway, &decisions, fields))
+    Ok(reply::allowed(&gateway, &decisions, fields))
 }
 
 /// Reserves all sets and exchanges them for ids, or reserves none.
