@@ -13,7 +13,8 @@ use std::collections::BTreeSet;
 
 use limiter_server::gateway::envoy::messages::{Code, DescriptorStatus, RateLimitRequest, Unit};
 use limiter_testing::RedisServer;
-use support::descriptors::{DescriptorExt as _, descriptor, request};
+use support::access::TOKEN;
+use support::descriptors::{DescriptorExt as _, codes, descriptor, request};
 use support::policies::search_per_hour;
 use support::rls::RlsClient;
 use support::server::Server;
@@ -56,6 +57,24 @@ fn periods_are_aligned_to_utc() {
         assert!(is_aligned, "{unit:?} x {multiplier}: {ends:?}");
         assert!((1..=length).contains(&reset), "{reset}");
         assert_eq!(decide(&client, &request).code(), Code::OverLimit, "{unit:?}");
+    }
+}
+
+/// A refund never denies, and a limit without permits has none to return.
+#[test]
+fn refund_of_a_limit_without_permits_denies_nothing() {
+    for unmatched in ["allow", "deny"] {
+        let args = ["--override-domains", "edge", "--unmatched", unmatched];
+        let server = Server::with_token(&search_per_hour(1), &args);
+        let client = RlsClient::connect(server.grpc()).with_token(TOKEN);
+        let refund = descriptor("search", "ann").negative();
+        let check = descriptor("search", "bob").hits(1);
+        let both = request(&[check.clone(), refund.limit(0, Unit::Hour, None)]);
+        let answer = client.decide(&both).unwrap();
+        assert_eq!(codes(&answer), [Code::Ok, Code::Ok], "{unmatched}");
+        assert_eq!(answer.overall_code(), Code::Ok, "{unmatched}");
+        let denied = client.decide(&request(&[check])).unwrap();
+        assert_eq!(codes(&denied), [Code::OverLimit], "the check was charged");
     }
 }
 

@@ -157,9 +157,10 @@ impl Gateway {
                     group,
                 });
                 return Ok(Requested {
-                    operation: match limit {
-                        None => Operation::Zero,
-                        Some(_) => operation(descriptor, cost, false),
+                    operation: match operation(descriptor, cost, false) {
+                        // Nothing is charged there, so there is nothing to return.
+                        operation if limit.is_some() || operation == Operation::Refund => operation,
+                        _ => Operation::Zero,
                     },
                     limit,
                     values: resolved.values,
@@ -245,8 +246,10 @@ impl Gateway {
             let policy = requested.limit.as_ref().map(|limit| &limit.policy);
             let status = match (&requested.operation, result) {
                 (_, Some(result)) => status::status(policy, result),
-                (Operation::Zero, None) => status::zero(),
-                (_, None) => self.unmatched_status(),
+                (Operation::Zero, None) => status::zero(Code::OverLimit),
+                (Operation::Unmatched, None) => self.unmatched_status(),
+                // The refund of a limit without permits.
+                (_, None) => status::zero(Code::Ok),
             };
             let denies = status.code == i32::from(Code::OverLimit);
             if denies {

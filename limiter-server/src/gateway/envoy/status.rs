@@ -53,9 +53,9 @@ pub(super) fn status(policy: Option<&Policy>, result: &LimitResult) -> Descripto
 }
 
 /// Returns the status of a limit without permits.
-pub(super) fn zero() -> DescriptorStatus {
+pub(super) fn zero(code: Code) -> DescriptorStatus {
     DescriptorStatus {
-        code: Code::OverLimit.into(),
+        code: code.into(),
         ..DescriptorStatus::default()
     }
 }
