@@ -29,6 +29,8 @@ pub use crate::listener::stream::TimedStream;
 use crate::listener::tls::ServerTls;
 use crate::settings::{ListenAddress, ListenerLimits, TlsSettings};
 
+/// The largest number of connections that are accepted after the end.
+pub(crate) const MAX_LAST_CONNECTIONS: usize = 1_024;
 /// The pause after a failed accept, which fails again at once when files are exhausted.
 const PAUSE: Duration = Duration::from_millis(50);
 /// The time without a byte after which the system probes the peer of a TCP connection.
@@ -258,6 +260,16 @@ impl Listener {
                 limits: self.limits.clone(),
                 permit,
             };
+        }
+    }
+
+    /// Accepts a connection that has arrived already; `None` without one. A closed listener resets
+    /// the connections that it has not accepted.
+    pub(crate) async fn accept_arrived(&self) -> Option<PendingConnection> {
+        tokio::select! {
+            biased;
+            connection = self.accept() => Some(connection),
+            () = std::future::ready(()) => None,
         }
     }
 

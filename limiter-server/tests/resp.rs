@@ -376,6 +376,47 @@ fn terminated_server_closes_idle_connections() {
     assert!(!log.contains("still in flight"), "{log}");
 }
 
+/// Sends signals to a stopped process, so that they arrive together with the bytes before them.
+fn end_after(server: &Server, arrive: impl FnOnce()) {
+    server.signal("STOP");
+    arrive();
+    server.signal("TERM");
+    server.signal("CONT");
+}
+
+#[test]
+fn connections_that_arrived_before_the_end_are_served() {
+    let server = in_process();
+    let mut clients = Vec::new();
+    end_after(&server, || {
+        let ping = encode(&["PING"]);
+        clients.extend((0..100).map(|_| sockets::send(server.resp(), &ping)));
+    });
+    for client in &mut clients {
+        assert_eq!(sockets::read_to_end(client), "+PONG\r\n");
+    }
+    let (status, log) = server.stop();
+    assert!(status.success(), "{log}");
+}
+
+#[test]
+fn pipeline_that_arrived_before_the_end_is_served() {
+    let server = in_process();
+    let mut client = sockets::send(server.resp(), encode(&["PING"]));
+    let mut pong = [0; 7];
+    client.read_exact(&mut pong).unwrap();
+    end_after(&server, || {
+        // More than one read.
+        let command = encode(&["CL.THROTTLE", "ann", "9999", "1", "3600"]);
+        client.write_all(&command.repeat(800)).unwrap();
+    });
+    let replies = sockets::read_to_end(&mut client);
+    assert_eq!(replies.matches("*5\r\n:0\r\n").count(), 800);
+    let (status, log) = server.stop();
+    assert!(status.success(), "{log}");
+    assert!(!log.contains("still in flight"), "{log}");
+}
+
 #[test]
 fn configured_limits_close_connections() {
     let limits = [

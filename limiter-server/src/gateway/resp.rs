@@ -28,10 +28,12 @@ pub use crate::gateway::resp::command::{ParsedCommand, ProtocolError, parse_comm
 use crate::gateway::resp::reply::Reply;
 use crate::gateway::resp::session::Session;
 pub(crate) use crate::gateway::resp::throttle::ThrottlePolicies;
-use crate::listener::{Listener, TimedStream};
+use crate::listener::{Listener, MAX_LAST_CONNECTIONS, PendingConnection, TimedStream};
 
 /// The largest number of decisions that one connection has in flight.
 const MAX_CONCURRENT: usize = 64;
+/// The most bytes of a connection that are read after the end: more than the buffers of the system.
+const MAX_LAST_BYTES: usize = 16 * 1_024 * 1_024;
 /// The size of one read.
 const READ_BYTES: usize = 8 * 1_024;
 
@@ -46,43 +48,54 @@ pub async fn serve(
     mut end: watch::Receiver<bool>,
 ) -> Result<(), String> {
     let mut connections = JoinSet::new();
+    let each_end = end.clone();
+    let serve = |connection| serve_connection(gateway.clone(), connection, each_end.clone());
     loop {
-        let accepted = tokio::select! {
+        tokio::select! {
             // An error means that the sender is gone, which is an end as well.
             _ = end.wait_for(|end| *end) => break,
-            Some(_) = connections.join_next() => continue,
-            accepted = listener.accept() => accepted,
-        };
-        let (gateway, end) = (gateway.clone(), end.clone());
-        connections.spawn(async move {
-            let ended = match accepted.establish(end.clone()).await {
-                Ok(established) => {
-                    let _permit = established.permit;
-                    let limits = gateway.limits();
-                    // Clients keep idle connections in pools and do not expect their end.
-                    let idle_timeout = limits.resp_idle_timeout.unwrap_or(Duration::MAX);
-                    let stream = established.stream.with_idle_timeout(idle_timeout);
-                    let (max_command_bytes, transfer_timeout) =
-                        (limits.max_command_bytes, limits.read_timeout);
-                    let connection = Connection {
-                        stream,
-                        session: Session::new(gateway, established.client),
-                        received: Vec::new(),
-                        incomplete_since: None,
-                        max_command_bytes,
-                        transfer_timeout,
-                    };
-                    connection.run(end).await
-                }
-                Err(error) => Err(error),
-            };
-            if let Err(error) = ended {
-                tracing::debug!(%error, "a RESP connection ended");
+            Some(_) = connections.join_next() => {}
+            connection = listener.accept() => {
+                connections.spawn(serve(connection));
             }
-        });
+        }
     }
+    // Clients that have connected are served; others are refused from here on.
+    for _ in 0..MAX_LAST_CONNECTIONS {
+        let Some(connection) = listener.accept_arrived().await else {
+            break;
+        };
+        connections.spawn(serve(connection));
+    }
+    drop(listener);
     while connections.join_next().await.is_some() {}
     Ok(())
+}
+
+async fn serve_connection(gateway: Gateway, connection: PendingConnection, end: watch::Receiver<bool>) {
+    let ended = match connection.establish(end.clone()).await {
+        Ok(established) => {
+            let _permit = established.permit;
+            let limits = gateway.limits();
+            // Clients keep idle connections in pools and do not expect their end.
+            let idle_timeout = limits.resp_idle_timeout.unwrap_or(Duration::MAX);
+            let stream = established.stream.with_idle_timeout(idle_timeout);
+            let (max_command_bytes, transfer_timeout) = (limits.max_command_bytes, limits.read_timeout);
+            let connection = Connection {
+                stream,
+                session: Session::new(gateway, established.client),
+                received: Vec::new(),
+                incomplete_since: None,
+                max_command_bytes,
+                transfer_timeout,
+            };
+            connection.run(end).await
+        }
+        Err(error) => Err(error),
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a RESP connection ended");
+    }
 }
 
 /// One client.
@@ -100,7 +113,7 @@ struct Connection {
 
 impl Connection {
     async fn run(mut self, mut end: watch::Receiver<bool>) -> io::Result<()> {
-        let mut is_ending = false;
+        let mut last_bytes = MAX_LAST_BYTES;
         loop {
             let (replies, closes) = self.run_received().await;
             if !replies.is_empty() {
@@ -110,10 +123,11 @@ impl Connection {
                     continue;
                 }
             }
-            if closes || is_ending {
+            if closes || last_bytes == 0 {
                 return self.shutdown().await;
             }
-            // Commands that have arrived by then are run before the end.
+            // Commands that have arrived by then are run before the end: the system resets a
+            // connection with unread bytes, and the client would lose replies, too.
             let read = tokio::select! {
                 biased;
                 read = self.read() => Some(read?),
@@ -122,7 +136,8 @@ impl Connection {
             match read {
                 None => return self.shutdown().await,
                 Some(0) => return Ok(()),
-                Some(_) => is_ending = *end.borrow(),
+                Some(bytes) if *end.borrow() => last_bytes = last_bytes.saturating_sub(bytes),
+                Some(_) => {}
             }
         }
     }

@@ -27,15 +27,13 @@ use tracing::Instrument as _;
 use crate::access::Client;
 use crate::listener::requests::{ConnectionRequests, RequestExecutor};
 use crate::listener::unsent::{CountedBody, UnsentChunks};
-use crate::listener::{ClientConnection, Listener, PendingConnection, call_span};
+use crate::listener::{ClientConnection, Listener, MAX_LAST_CONNECTIONS, PendingConnection, call_span};
 use crate::settings::ListenerLimits;
 
 /// The largest number of requests at once on one HTTP/2 connection.
 const MAX_STREAMS: u32 = 256;
 /// The bytes of request bodies that one HTTP/2 connection buffers before they are read.
 const WINDOW: u32 = 1 << 20;
-/// The largest number of connections that are accepted after the end.
-const MAX_PENDING: usize = 1_024;
 /// The largest number of headers of an HTTP/1 request.
 const MAX_HEADERS: usize = 100;
 
@@ -68,14 +66,16 @@ where
         }
     }
     // Clients that have connected are served; others are refused from here on.
-    for _ in 0..MAX_PENDING {
-        tokio::select! {
-            biased;
-            connection = listener.accept() => {
-                connections.spawn(serve_connection(settings.clone(), connection, routes.clone(), each_end.clone()));
-            }
-            () = std::future::ready(()) => break,
-        }
+    for _ in 0..MAX_LAST_CONNECTIONS {
+        let Some(connection) = listener.accept_arrived().await else {
+            break;
+        };
+        connections.spawn(serve_connection(
+            settings.clone(),
+            connection,
+            routes.clone(),
+            each_end.clone(),
+        ));
     }
     drop(listener);
     while connections.join_next().await.is_some() {}
