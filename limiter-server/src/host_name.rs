@@ -23,6 +23,13 @@ pub fn without_port(host: &str) -> &str {
     }
 }
 
+/// Returns whether a text is the name of a host, without a port.
+#[must_use]
+pub(crate) fn is_name(text: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+    !text.is_empty() && text.bytes().all(is_allowed)
+}
+
 fn address_of(name: &str) -> Option<std::net::IpAddr> {
     let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
     address.unwrap_or(name).parse().ok()

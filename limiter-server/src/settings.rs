@@ -267,7 +267,7 @@ impl Settings {
             http,
             resp: args.resp.clone(),
             resp_deadline: args.resp_deadline()?,
-            allowed_hosts: args.allowed_hosts.clone().unwrap_or_default(),
+            allowed_hosts: args.allowed_hosts()?,
             limits: args.limits()?,
             tls: args.tls()?,
             store,

@@ -10,6 +10,7 @@ mod support;
 
 use std::io::Write as _;
 
+use limiter_server::settings::Settings;
 use limiter_testing::RedisServer;
 use support::http;
 use support::policies::SEARCH;
@@ -110,6 +111,62 @@ fn settings_file_is_read_and_unknown_settings_are_rejected() {
     let (code, _, errors) = run(&["serve", "--config", config.to_str().unwrap()]);
     assert_eq!(code, Some(1));
     assert!(errors.contains("unknown field `polices`"), "{errors}");
+}
+
+/// These values would be accepted and never match a request.
+#[test]
+fn values_that_match_no_request_are_rejected() {
+    let directory = Directory::new();
+    directory.write("empty", "\n");
+    let empty = directory.path().join("empty");
+    let empty = empty.to_str().unwrap();
+    let peers = "sign_in_proxies = ['127.0.0.1']\ndatabase = 'sqlite:a.db'\n";
+    for (settings, expected) in [
+        ("allowed_hosts = ['a b']".to_owned(), "allowed_hosts is `a b`"),
+        (
+            "allowed_hosts = ['a.example', '']".to_owned(),
+            "allowed_hosts is ``",
+        ),
+        (
+            "allowed_hosts = [' a.example']".to_owned(),
+            "allowed_hosts is ` a.example`",
+        ),
+        (
+            "allowed_hosts = ['a.example:8080']".to_owned(),
+            "without scheme and port",
+        ),
+        (
+            "allowed_hosts = ['https://a.example']".to_owned(),
+            "without scheme and port",
+        ),
+        (
+            "allowed_hosts = ['*.example']".to_owned(),
+            "allowed_hosts is `*.example`",
+        ),
+        (
+            format!("{peers}proxy_user_header = 'x user'"),
+            "proxy_user_header is `x user`",
+        ),
+        (
+            format!("{peers}proxy_user_header = 'x-user'\nproxy_groups_header = 'x-groups:'"),
+            "proxy_groups_header is `x-groups:`",
+        ),
+        (format!("key_secret_file = '{empty}'"), "the file is empty"),
+        (format!("redis_file = '{empty}'"), "the file is empty"),
+    ] {
+        let file = directory.write("settings.toml", &format!("policies = 'p.toml'\n{settings}\n"));
+        let error = Settings::of_file(&file).expect_err(&settings).to_string();
+        assert!(error.contains(expected), "{settings}: {error}");
+    }
+    let hosts =
+        "policies = 'p.toml'\nallowed_hosts = ['limits.example.com', 'under_score', '10.0.0.1', '[::1]']\n";
+    assert_eq!(
+        Settings::of_file(&directory.write("settings.toml", hosts))
+            .unwrap()
+            .allowed_hosts
+            .len(),
+        4
+    );
 }
 
 #[test]

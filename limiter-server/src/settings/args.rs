@@ -15,6 +15,7 @@ use clap::Args;
 use limiter_core::Policy;
 use limiter_tower::key::IpNet;
 
+use crate::host_name;
 use crate::settings::control::ControlArgs;
 use crate::settings::duration::duration;
 use crate::settings::explanation::ExplanationArgs;
@@ -206,6 +207,22 @@ impl ServeArgs {
             network.parse::<IpNet>().map_err(invalid)
         });
         Ok(ForwardingProxies::new(networks.collect::<Result<Vec<_>, _>>()?))
+    }
+
+    /// Returns the accepted names in the `Host` header, which requests can contain.
+    pub(super) fn allowed_hosts(&self) -> Result<Vec<String>, SettingsError> {
+        let hosts = self.allowed_hosts.iter().flatten();
+        let hosts = hosts.map(
+            |host| match host_name::is_name(host) || host_name::is_local(host) {
+                true => Ok(host.clone()),
+                false => Err(SettingsError::Invalid {
+                    setting: "allowed_hosts",
+                    value: host.clone(),
+                    expected: "names such as limits.example.com, without scheme and port",
+                }),
+            },
+        );
+        hosts.collect()
     }
 
     pub(super) fn drain(&self) -> Result<Duration, SettingsError> {

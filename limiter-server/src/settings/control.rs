@@ -13,6 +13,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use axum::http::HeaderName;
 use clap::Args;
 use serde::Deserialize;
 
@@ -226,10 +227,20 @@ impl ControlArgs {
     /// Returns the proxy that authenticates users. A header without addresses would identify no
     /// user, and neither would addresses without a header.
     fn proxy(&self) -> Result<ProxySettings, SettingsError> {
-        let header = |name: &Option<String>| name.as_ref().map(|name| name.to_ascii_lowercase());
+        let header = |setting, name: &Option<String>| {
+            let header = name.as_ref().map(|name| match name.parse::<HeaderName>() {
+                Ok(header) => Ok(header.as_str().to_owned()),
+                Err(_) => Err(SettingsError::Invalid {
+                    setting,
+                    value: name.clone(),
+                    expected: "the name of a header such as x-forwarded-user",
+                }),
+            });
+            header.transpose()
+        };
         let proxy = ProxySettings {
-            user_header: header(&self.proxy_user_header),
-            groups_header: header(&self.proxy_groups_header),
+            user_header: header("proxy_user_header", &self.proxy_user_header)?,
+            groups_header: header("proxy_groups_header", &self.proxy_groups_header)?,
             peers: self.sign_in_proxies.clone().unwrap_or_default(),
         };
         let has_headers = proxy.user_header.is_some() || proxy.groups_header.is_some();
