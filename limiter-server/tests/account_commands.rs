@@ -117,6 +117,11 @@ fn unsuitable_password_and_unknown_user_are_refused() {
             of(&database, "bob", b"battery staple horse\n"),
             "there is no user `bob`; `user list` lists all",
         ),
+        // Before the password is read.
+        (
+            of(&database, "bob", b"short\n"),
+            "there is no user `bob`; `user list` lists all",
+        ),
         (
             of(&missing, "root", b"battery staple horse\n"),
             "there is no database of limiter-server",
@@ -142,6 +147,10 @@ fn unsuitable_password_and_unknown_user_are_refused() {
                 &["user", "add", "root", "--database", &database],
                 b"battery staple horse\n",
             ),
+            "the user `root` exists; `user password` sets another password",
+        ),
+        (
+            run_with_input(&["user", "add", "root", "--database", &database], b"short\n"),
             "the user `root` exists; `user password` sets another password",
         ),
         (

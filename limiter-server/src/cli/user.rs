@@ -17,7 +17,7 @@ use crate::cli::author::AuthorArgs;
 use crate::cli::database::DatabaseArgs;
 use crate::cli::print_text;
 use crate::error_text::with_causes;
-use crate::store::{NewAccount, Store, StoreError, now_micros};
+use crate::store::{Account, NewAccount, Store, StoreError, now_micros};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum UserCommand {
@@ -72,6 +72,10 @@ pub(super) fn run(command: UserCommand) -> Result<(), String> {
             name,
             author,
         } => database.run_existing(async |store| {
+            // Before the user types a password in vain.
+            find(&store, &name)
+                .await?
+                .ok_or_else(|| account_message(&name, &StoreError::NotFound))?;
             let hash = read_password().await?;
             let author = author.name();
             let set = store.set_password(&name, &hash, &author, now_micros());
@@ -104,6 +108,9 @@ pub(super) fn run(command: UserCommand) -> Result<(), String> {
 
 async fn add(store: &Store, name: String, is_admin: bool, author: &AuthorArgs) -> Result<(), String> {
     check_name(&name)?;
+    if find(store, &name).await?.is_some() {
+        return Err(account_message(&name, &StoreError::Exists));
+    }
     let new = NewAccount {
         name,
         password: Some(read_password().await?),
@@ -112,6 +119,11 @@ async fn add(store: &Store, name: String, is_admin: bool, author: &AuthorArgs) -
     let author = author.name();
     let added = store.add_account(&new, &author, now_micros());
     added.await.map_err(|error| account_message(&new.name, &error))
+}
+
+async fn find(store: &Store, name: &str) -> Result<Option<Account>, String> {
+    let found = store.account(name).await;
+    found.map_err(|error| with_causes(&error))
 }
 
 fn account_message(name: &str, error: &StoreError) -> String {
