@@ -517,3 +517,30 @@ fn ids_stay_valid_after_their_policy_was_removed() {
     let settled = post(&server, "/v1/settle", &json!({"id": reservation, "actual": 1}));
     assert_eq!(settled.json()["settled"], true, "{}", settled.body);
 }
+
+#[test]
+fn id_of_a_policy_that_was_removed_names_the_reason_on_another_node() {
+    on_two_servers(start, |first, second| {
+        let permit = json!({"policy": "export", "key": "ann"});
+        let permit = json!({"id": post(first, "/v1/acquire", &permit).json()["id"]});
+        let reserved = post(first, "/v1/reserve", &limit("search", "ann", 4)).json()["id"].clone();
+        let rest = "policy.other = { algorithm = 'token_bucket', capacity = 5, rate = 1 }\n";
+        for server in [first, second] {
+            server.directory().write("policies.toml", rest);
+            server.signal("HUP");
+            server.wait_for_log("policy file read again");
+        }
+        let settle = json!({"id": reserved, "actual": 1});
+        for (path, body, policy) in [
+            ("/v1/renew", &permit, "export"),
+            ("/v1/release", &permit, "export"),
+            ("/v1/settle", &settle, "search"),
+        ] {
+            let refused = post(second, path, body);
+            assert_eq!(refused.status, 404, "{path}: {}", refused.body);
+            let expected = format!("the policy `{policy}` of the id was removed");
+            assert!(refused.body.contains(&expected), "{path}: {}", refused.body);
+            assert_eq!(post(first, path, body).status, 200, "{path}");
+        }
+    });
+}

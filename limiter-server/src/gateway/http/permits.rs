@@ -106,6 +106,6 @@ fn find_permit(caller: &Caller, text: &str) -> Result<(String, Policy, Key<'stat
     caller.require_by_id(Action::Acquire, policy)?;
     let (gateway, key) = (&caller.gateway, key.to_key());
     let found = gateway.issued_policies().find(gateway.limiter(), policy, &key);
-    let policy = found.map_err(|rejection: Rejection| Problem::of_rejection(gateway, &rejection))?;
+    let policy = found.map_err(|rejection: Rejection| Problem::of_rejected_id(gateway, &rejection))?;
     Ok((id.clone(), policy, key))
 }

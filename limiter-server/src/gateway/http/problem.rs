@@ -65,6 +65,21 @@ impl Problem {
         Self::new(status, Cow::Owned(denial.to_string()))
     }
 
+    /// Returns the answer to a call by an id that was rejected. The policy of an id was configured
+    /// when a node issued it.
+    pub(super) fn of_rejected_id(gateway: &Gateway, rejection: &Rejection) -> Self {
+        match rejection {
+            Rejection::NotConfigured { policy } => {
+                let detail = format!(
+                    "the policy `{policy:.120}` of the id was removed: only nodes that have issued ids of this policy \
+                     accept them"
+                );
+                Self::new(StatusCode::NOT_FOUND, Cow::Owned(detail))
+            }
+            rejection => Self::of_rejection(gateway, rejection),
+        }
+    }
+
     /// Returns the answer to an error of Envoy's protocol.
     pub(super) fn of_status(status: &tonic::Status) -> Self {
         let code = match status.code() {

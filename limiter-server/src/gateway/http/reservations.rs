@@ -118,7 +118,7 @@ pub(super) async fn settle(call: AdmittedCall) -> Result<Response, Problem> {
         caller.require_by_id(Action::Reserve, policy)?;
         let key = key.to_key();
         let policy = gateway.issued_policies().find(gateway.limiter(), policy, &key);
-        let policy = policy.map_err(rejected)?;
+        let policy = policy.map_err(|rejection| Problem::of_rejected_id(gateway, &rejection))?;
         // The sets of an id are below the number of its ids.
         let Some(of_set) = used.get_mut(set) else { continue };
         let repeated = of_set
