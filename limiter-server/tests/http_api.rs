@@ -544,3 +544,18 @@ fn id_of_a_policy_that_was_removed_names_the_reason_on_another_node() {
         }
     });
 }
+
+#[test]
+fn invalid_lifetime_of_a_reservation_charges_nothing() {
+    let server = Server::with_token(POLICIES, &[]);
+    for millis in [0, 604_800_001, u64::MAX] {
+        let body = json!({"policy": "search", "key": "ann", "cost": 10, "expires_in_ms": millis});
+        let refused = post(&server, "/v1/reserve", &body);
+        assert_eq!(refused.status, 400, "{}", refused.body);
+        let expected = format!("`expires_in_ms` is {millis}, expected 1 to 604800000");
+        assert!(refused.body.contains(&expected), "{}", refused.body);
+    }
+    assert_eq!(remaining(&server, "search", "ann"), 10);
+    let week = json!({"policy": "search", "key": "ann", "expires_in_ms": 604_800_000});
+    assert_eq!(post(&server, "/v1/reserve", &week).status, 200);
+}

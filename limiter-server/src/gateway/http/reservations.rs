@@ -27,6 +27,9 @@ use crate::gateway::http::resolved_limits::{ResolvedLimits, require_countable};
 /// The time after which a reservation expires unless the request sets another one.
 const LIFETIME: Duration = Duration::from_secs(600);
 
+/// The longest lifetime of a reservation, in milliseconds: seven days, as in the library.
+const MAX_MILLIS: u64 = 7 * 24 * 3_600_000;
+
 /// `POST /v1/reserve`
 #[utoipa::path(
     post,
@@ -37,7 +40,7 @@ const LIFETIME: Duration = Duration::from_secs(600);
 pub(super) async fn reserve(call: AdmittedCall) -> Result<Response, Problem> {
     let mut body: LimitsBody = request::read(&call.body)?;
     let lifetime = body.expires_in_ms.take();
-    let lifetime = lifetime.map_or(LIFETIME, Duration::from_millis);
+    let lifetime = lifetime.map_or(Ok(LIFETIME), lifetime_of)?;
     let names = body.names();
     let resolved = ResolvedLimits::find(&call.caller, Action::Reserve, body)?;
     let sets = resolved.sets();
@@ -60,6 +63,16 @@ pub(super) async fn reserve(call: AdmittedCall) -> Result<Response, Problem> {
     let decisions = reserved.iter().map(DetachedReservation::decision);
     let decisions: Vec<Decision> = decisions.cloned().collect();
     Ok(reply::allowed(&gateway, &decisions, fields))
+}
+
+/// Returns the lifetime of a request. The library rejects others after the charge.
+fn lifetime_of(millis: u64) -> Result<Duration, Problem> {
+    match millis {
+        1..=MAX_MILLIS => Ok(Duration::from_millis(millis)),
+        _ => Err(Problem::bad_request(
+            format!("`expires_in_ms` is {millis}, expected 1 to {MAX_MILLIS}").into(),
+        )),
+    }
 }
 
 /// Reserves all sets and exchanges them for ids, or reserves none.
