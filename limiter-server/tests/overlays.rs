@@ -75,6 +75,30 @@ fn suspension_by_the_api_applies_at_the_gateway_and_ends() {
     assert!(audit.contains("end the suspension of policy:search"), "{audit}");
 }
 
+/// A client can choose its key, and the page offers to block it.
+#[test]
+fn key_that_denotes_all_addresses_is_not_blocked() {
+    let (server, root) = with_policy();
+    for (key, status) in [("0.0.0.0/0", 422), ("::/0", 422), ("10.1.0.0/16", 200)] {
+        let created = root.send("POST", BLOCKS, &[], &json!({ "key": key, "for_seconds": 600 }));
+        assert_eq!(created.status, status, "{key}: {}", created.body);
+        assert!(status == 200 || created.body.contains(key), "{}", created.body);
+    }
+    wait_until(|| check(&server, "10.1.2.3").0 == 403, || server.log());
+    assert_eq!(check(&server, "10.2.0.1").0, 200);
+    let network = root.send(
+        "POST",
+        BLOCKS,
+        &[],
+        &json!({ "network": "0.0.0.0/0", "for_seconds": 600 }),
+    );
+    assert_eq!(
+        network.status, 200,
+        "a network is chosen on purpose: {}",
+        network.body
+    );
+}
+
 #[test]
 fn block_by_the_api_survives_a_restart() {
     let (mut server, root) = with_policy();

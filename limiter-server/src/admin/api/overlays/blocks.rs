@@ -10,6 +10,7 @@
 
 use axum::Json;
 use axum::extract::{Path, Query, State};
+use ipnet::IpNet;
 use limiter_core::registry::{Block, BlockTarget, PolicyEntry, PolicyRegistry};
 use limiter_core::{ConfigError, Key, Limiter, ManualClock, Origin, Policy, Timestamp};
 use serde::Deserialize;
@@ -205,9 +206,19 @@ async fn declared_parts(
     Ok(parts.map(str::to_owned).collect())
 }
 
+/// Returns whether a key is the network of all addresses: a client can choose a text as its key.
+fn denotes_all_addresses(key: &str) -> bool {
+    key.parse::<IpNet>()
+        .is_ok_and(|network| network.prefix_len() == 0)
+}
+
 fn target_of(body: &BlockBody) -> Result<BlockTarget, AdminProblem> {
     let invalid = |error: limiter_core::ConfigError| unprocessable(error.to_string());
     match (&body.key, &body.network, &body.part) {
+        (Some(key), None, None) if denotes_all_addresses(key) => Err(unprocessable(format!(
+            "key is `{key}`, which denotes all addresses, expected a key; use `network` or a suspension to deny \
+             all of them"
+        ))),
         (Some(key), None, None) => Ok(BlockTarget::Key(key.clone())),
         (None, Some(network), None) => Ok(BlockTarget::Network(network.clone())),
         (None, None, Some(part)) => BlockTarget::part(part).map_err(invalid),
