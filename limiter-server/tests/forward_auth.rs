@@ -102,6 +102,29 @@ fn key_has_the_parts_of_the_query() {
     assert_eq!(send("/a", "bob").status, 200);
 }
 
+/// Otherwise the client could choose among many keys of one host.
+#[test]
+fn spellings_of_a_host_have_one_key() {
+    let server = behind_trusted_proxy();
+    let send = |host: &str| {
+        let headers = [("x-forwarded-host", host)];
+        forward_auth(&server, "policy=edge&key=host", &headers).status
+    };
+    let spellings = [
+        "example.org",
+        "EXAMPLE.org",
+        "example.org:8443",
+        "Example.org.",
+        "example.org.:80",
+    ];
+    assert_eq!(spellings.map(send), [200, 200, 429, 429, 429]);
+    assert_eq!(send("other.example.org"), 200);
+    assert_eq!(
+        ["[2001:DB8::1]:80", "[2001:db8::1]", "[2001:db8::1]"].map(send),
+        [200, 200, 429]
+    );
+}
+
 /// A value that is no ASCII is a key of its own, and a repeated header names no key.
 #[test]
 fn header_of_the_key_is_any_text_and_given_once() {

@@ -21,6 +21,7 @@ use crate::gateway::http::guard::AdmittedCall;
 use crate::gateway::http::openapi::{ProblemDocument, ProblemResponses};
 use crate::gateway::http::problem::Problem;
 use crate::gateway::http::resolved_limits::require_kind;
+use crate::host_name;
 use crate::key_text::joined;
 
 /// The largest number of parts of a key.
@@ -42,7 +43,7 @@ enum KeyPart {
     ClientIp,
     /// `X-Forwarded-Method`
     Method,
-    /// `X-Forwarded-Host`
+    /// The name in `X-Forwarded-Host`
     Host,
     /// The path of `X-Forwarded-Uri`
     Path,
@@ -206,7 +207,7 @@ fn key(caller: &Caller, parts: &[KeyPart], request: &Request<()>) -> Result<Key<
                 }
             }
             KeyPart::Method => key.part(forwarded(caller, request, "x-forwarded-method")?),
-            KeyPart::Host => key.part(forwarded(caller, request, "x-forwarded-host")?),
+            KeyPart::Host => key.part(host_of(&forwarded(caller, request, "x-forwarded-host")?)),
             KeyPart::Path => key.part(path_of(&forwarded(caller, request, "x-forwarded-uri")?)),
             KeyPart::Header(name) => key.part(text_of_header(request.headers(), name)?),
             KeyPart::Text(text) => key.part(text),
@@ -221,7 +222,7 @@ fn shown_key(caller: &Caller, parts: &[KeyPart], request: &Request<()>) -> Optio
     let texts = parts.iter().map(|part| match part {
         KeyPart::ClientIp => shown_client(caller, request),
         KeyPart::Method => of_header("x-forwarded-method"),
-        KeyPart::Host => of_header("x-forwarded-host"),
+        KeyPart::Host => of_header("x-forwarded-host").map(|host| host_of(&host)),
         KeyPart::Path => of_header("x-forwarded-uri").map(|uri| path_of(&uri).to_owned()),
         KeyPart::Header(name) => of_header(name),
         KeyPart::Text(text) => Some(text.clone()),
@@ -247,6 +248,13 @@ fn shown_client(caller: &Caller, request: &Request<()>) -> Option<String> {
 fn forwarded(caller: &Caller, request: &Request<()>, name: &str) -> Result<String, Problem> {
     forwarded_lines(caller, request, name)?;
     text_of_header(request.headers(), name)
+}
+
+/// Returns the name of a host in lower case, without its port: proxies serve one host under all
+/// spellings, and its client chooses among them.
+fn host_of(host: &str) -> String {
+    let name = host_name::without_port(host);
+    name.trim_end_matches('.').to_ascii_lowercase()
 }
 
 /// Returns the path of a URI.
