@@ -1,8 +1,8 @@
 //! One file of calls: its lines, parsed, in the order of their times.
 //!
-//! Unless the format is configured, it is detected for each line until one line is in the detected
-//! format. A line without a time, a key or a valid cost is counted as a problem and skipped; a file
-//! that cannot be read, or a field that the format lacks, ends the replay.
+//! Unless the format is configured, it is detected for each line until one line is a call in the
+//! detected format. A line without a time, a key or a valid cost is counted as a problem and
+//! skipped; a file that cannot be read, or a field that the format lacks, ends the replay.
 //!
 //! Invariant: times of the calls do not decrease, which `timeline.rs` ensures and the merge of
 //! files requires. Tests: `tests/replay/input.rs`.
@@ -50,7 +50,7 @@ pub(super) struct LogSource {
     lines: Lines,
     format: Option<LogFormat>,
     parser: Option<LineParser>,
-    /// True if a line was in the format of the parser.
+    /// True if a line was a call in the format of the parser.
     is_format_known: bool,
     fields: CallFields,
     call: Call,
@@ -171,13 +171,7 @@ impl LogSource {
             }
         };
         let call = &mut self.call;
-        let read = parser.parse(line, &mut call.values);
-        if read.is_err() && !self.is_format_known {
-            // The first line in a format selects it.
-            self.parser = None;
-        }
-        self.is_format_known |= read.is_ok();
-        Ok(read.and_then(|()| {
+        let parsed = parser.parse(line, &mut call.values).and_then(|()| {
             call.cost = cost(call, &self.fields, line)?;
             check_key(call, &self.fields, line)?;
             let Some(time) = call.values.time.get() else {
@@ -188,7 +182,13 @@ impl LogSource {
                 return Err(LineProblem::new(ProblemKind::Time, line, expected));
             };
             self.times.parse(time)
-        }))
+        });
+        if parsed.is_err() && !self.is_format_known {
+            // The first call selects the format.
+            self.parser = None;
+        }
+        self.is_format_known |= parsed.is_ok();
+        Ok(parsed)
     }
 }
 
