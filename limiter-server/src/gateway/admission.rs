@@ -23,7 +23,7 @@ const IDLE_INTERVAL: Duration = Duration::from_millis(10);
 #[derive(Clone, Debug)]
 pub struct Admission {
     calls: Arc<Count>,
-    bytes: Arc<Count>,
+    bytes: ByteLimit,
     read_timeout: Duration,
 }
 
@@ -35,6 +35,17 @@ struct Count {
     max: usize,
 }
 
+/// Bytes of a number with a limit, which are released with this value.
+#[derive(Debug)]
+pub(crate) struct HeldBytes {
+    bytes: usize,
+    of: Arc<Count>,
+}
+
+/// A number of bytes with a limit. Cheap to clone; clones share the number.
+#[derive(Clone, Debug)]
+pub(crate) struct ByteLimit(Arc<Count>);
+
 /// The place of one call, which ends with this value.
 #[derive(Debug)]
 pub struct CallPlace(Arc<Count>);
@@ -43,15 +54,9 @@ impl Admission {
     /// Creates admission by these limits.
     #[must_use]
     pub fn new(limits: &ListenerLimits) -> Self {
-        let count = |max| {
-            Arc::new(Count {
-                used: AtomicUsize::new(0),
-                max,
-            })
-        };
         Self {
-            calls: count(limits.max_in_flight),
-            bytes: count(MAX_BUFFERED),
+            calls: Arc::new(Count::new(limits.max_in_flight)),
+            bytes: ByteLimit::new(MAX_BUFFERED),
             read_timeout: limits.read_timeout,
         }
     }
@@ -81,7 +86,44 @@ impl Admission {
 
     /// Limits the time and the memory in which the body of a request arrives.
     pub(crate) fn limit_body<B>(&self, body: B) -> LimitedBody<B> {
-        LimitedBody::new(body, self.read_timeout, Arc::clone(&self.bytes))
+        LimitedBody::new(body, self.read_timeout, self.bytes.hold())
+    }
+}
+
+impl ByteLimit {
+    pub(crate) fn new(max: usize) -> Self {
+        Self(Arc::new(Count::new(max)))
+    }
+
+    /// Returns a holder of no bytes.
+    pub(crate) fn hold(&self) -> HeldBytes {
+        HeldBytes {
+            bytes: 0,
+            of: Arc::clone(&self.0),
+        }
+    }
+}
+
+impl HeldBytes {
+    /// Takes more bytes; false if they exceed the limit.
+    pub(crate) fn take(&mut self, bytes: usize) -> bool {
+        let is_taken = self.of.take(bytes);
+        self.bytes += if is_taken { bytes } else { 0 };
+        is_taken
+    }
+
+    /// Gives a part of the bytes back.
+    #[cfg(feature = "rlqs")]
+    pub(crate) fn give(&mut self, bytes: usize) {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        self.of.give(bytes);
+    }
+}
+
+impl Drop for HeldBytes {
+    fn drop(&mut self) {
+        self.of.give(self.bytes);
     }
 }
 
@@ -92,6 +134,13 @@ impl Drop for CallPlace {
 }
 
 impl Count {
+    fn new(max: usize) -> Self {
+        Self {
+            used: AtomicUsize::new(0),
+            max,
+        }
+    }
+
     fn take(&self, number: usize) -> bool {
         let fits = |used: usize| used.checked_add(number).filter(|sum| *sum <= self.max);
         self.used

@@ -11,7 +11,6 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -21,7 +20,7 @@ use tokio::time::Sleep;
 use tonic::Status;
 use tonic::codegen::{Bytes, StdError};
 
-use crate::gateway::admission::Count;
+use crate::gateway::admission::HeldBytes;
 
 pin_project! {
     /// A request body with a deadline. Its bytes count towards a limit until it is dropped. The
@@ -34,20 +33,7 @@ pin_project! {
         #[pin]
         deadline: Option<Sleep>,
         timeout: Duration,
-        taken: Taken,
-    }
-}
-
-/// The bytes of one body.
-#[derive(Debug)]
-struct Taken {
-    bytes: usize,
-    of: Arc<Count>,
-}
-
-impl Drop for Taken {
-    fn drop(&mut self) {
-        self.of.give(self.bytes);
+        held: HeldBytes,
     }
 }
 
@@ -63,12 +49,12 @@ pub(crate) enum BodyError {
 }
 
 impl<B> LimitedBody<B> {
-    pub(super) fn new(inner: B, timeout: Duration, of: Arc<Count>) -> Self {
+    pub(super) fn new(inner: B, timeout: Duration, held: HeldBytes) -> Self {
         Self {
             inner,
             deadline: None,
             timeout,
-            taken: Taken { bytes: 0, of },
+            held,
         }
     }
 }
@@ -94,12 +80,11 @@ where
             }
             Poll::Ready(Some(Ok(frame))) => {
                 let length = frame.data_ref().map_or(0, Bytes::len);
-                if !this.taken.of.take(length) {
+                if !this.held.take(length) {
                     metrics::counter!("limiter_server_rejected_calls_total", "reason" => "memory")
                         .increment(1);
                     return Poll::Ready(Some(Err(BodyError::NoMemory)));
                 }
-                this.taken.bytes += length;
                 return Poll::Ready(Some(Ok(frame)));
             }
         }

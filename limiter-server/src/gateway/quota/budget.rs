@@ -111,6 +111,11 @@ impl Budget {
         false
     }
 
+    /// Returns whether the budget has a bucket, which is not abandoned.
+    pub(crate) fn contains(&self, id: SubscriberId) -> bool {
+        self.state().subscribers.contains_key(&id)
+    }
+
     /// Removes a bucket of a stream that has ended.
     pub(crate) fn unsubscribe(&self, id: SubscriberId) {
         self.state().remove(id);
@@ -334,7 +339,7 @@ mod tests {
     use tokio::sync::mpsc::{self, Receiver};
 
     use super::*;
-    use crate::gateway::quota::messages::{BucketId, QuotaResponse};
+    use crate::gateway::quota::subscriber::StreamAction;
 
     /// The calls of a report after five seconds.
     const CALLS: ReportedCalls = ReportedCalls {
@@ -343,13 +348,13 @@ mod tests {
         time: Duration::from_secs(5),
     };
 
-    type Responses = Receiver<Result<QuotaResponse, tonic::Status>>;
+    type Responses = Receiver<Result<StreamAction, tonic::Status>>;
 
     fn bucket() -> (StreamBucket, Responses) {
         let (responses, unread) = mpsc::channel(2_048);
         let bucket = StreamBucket {
             domain: "edge".to_owned(),
-            id: BucketId::default(),
+            id: Arc::default(),
             peer: "peer".to_owned(),
             responses,
         };
@@ -357,9 +362,8 @@ mod tests {
     }
 
     fn has_abandoned(unread: &mut Responses) -> bool {
-        let actions = std::iter::from_fn(|| unread.try_recv().ok()?.ok());
-        let mut actions = actions.flat_map(|response| response.actions);
-        actions.any(|of| matches!(of.action, Some(QuotaAction::Abandon(_))))
+        let mut actions = std::iter::from_fn(|| unread.try_recv().ok()?.ok());
+        actions.any(|of| matches!(of.action, QuotaAction::Abandon(_)))
     }
 
     #[tokio::test(start_paused = true)]

@@ -13,6 +13,7 @@ use std::net::SocketAddr;
 use std::task::{Context, Poll};
 
 use axum::extract::ConnectInfo;
+use futures_util::stream::{Map, StreamExt as _};
 use http_body_util::BodyExt;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -27,6 +28,7 @@ use crate::gateway::envoy::rpc::BoxFuture;
 use crate::gateway::envoy::status_of_denial;
 use crate::gateway::quota::messages::{QuotaResponse, UsageReports};
 use crate::gateway::quota::stream::QuotaStream;
+use crate::gateway::quota::subscriber::{ResponseSender, StreamAction};
 use crate::gateway::readiness::ReadinessState;
 use crate::gateway::{Gateway, credentials};
 
@@ -35,6 +37,12 @@ pub const RATE_LIMIT_QUOTA_SERVICE: &str = "envoy.service.rate_limit_quota.v3.Ra
 const STREAM_QUOTAS: &str = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
 /// The number of responses that a stream may have to read.
 const MAX_UNREAD: usize = 2_048;
+
+/// The responses of a stream. An action becomes a message when the stream reads it.
+type Responses = Map<
+    ReceiverStream<Result<StreamAction, Status>>,
+    fn(Result<StreamAction, Status>) -> Result<QuotaResponse, Status>,
+>;
 
 /// The quota service in front of a gateway.
 #[derive(Clone, Debug)]
@@ -62,7 +70,7 @@ struct StreamQuotas {
 
 impl StreamingService<UsageReports> for StreamQuotas {
     type Response = QuotaResponse;
-    type ResponseStream = ReceiverStream<Result<QuotaResponse, Status>>;
+    type ResponseStream = Responses;
     type Future = BoxFuture<Result<Response<Self::ResponseStream>, Status>>;
 
     fn call(&mut self, request: Request<Streaming<UsageReports>>) -> Self::Future {
@@ -74,7 +82,7 @@ impl StreamingService<UsageReports> for StreamQuotas {
                     "the server has no policies yet or is shutting down",
                 ));
             }
-            let stream = QuotaStream::new(gateway.clone(), client, peer, responses.clone());
+            let stream = QuotaStream::open(gateway.clone(), client, peer, responses.clone())?;
             tokio::spawn(async move {
                 let read = read_reports(gateway, stream, request.into_inner(), &responses);
                 if let Err(status) = read.await {
@@ -82,7 +90,9 @@ impl StreamingService<UsageReports> for StreamQuotas {
                     let _ = responses.send(Err(status)).await;
                 }
             });
-            Ok(Response::new(ReceiverStream::new(unread)))
+            let responses: Responses =
+                ReceiverStream::new(unread).map(|action| action.map(QuotaResponse::from));
+            Ok(Response::new(responses))
         })
     }
 }
@@ -92,19 +102,20 @@ async fn read_reports(
     gateway: Gateway,
     mut stream: QuotaStream,
     mut reports: Streaming<UsageReports>,
-    responses: &mpsc::Sender<Result<QuotaResponse, Status>>,
+    responses: &ResponseSender,
 ) -> Result<(), Status> {
     let mut states = gateway.readiness().subscribe();
     loop {
-        tokio::select! {
-            report = reports.message() => match report? {
-                Some(report) => stream.report(report)?,
-                None => return Ok(()),
-            },
-            () = responses.closed() => return Ok(()),
+        let report = tokio::select! {
+            report = reports.message() => report?,
+            () = responses.closed() => None,
             _ = states.wait_for(|state| *state == ReadinessState::Ending) => {
                 return Err(Status::unavailable("the server is shutting down"));
             }
+        };
+        match report {
+            Some(report) => stream.report(report).await?,
+            None => return Ok(()),
         }
     }
 }

@@ -4,20 +4,25 @@
 //! task (`budget`), and the task removes the budget when it ends. A `Subscription` ends its bucket
 //! when it is dropped.
 //!
-//! Invariants: a node has at most `MAX_BUDGETS` budgets, and a task that ends removes only its own
-//! budget. Tests: `tests/quota_streams.rs`.
+//! Invariants: a node has at most `MAX_BUDGETS` budgets, its streams occupy at most
+//! `MAX_STREAM_BYTES`, and a task that ends removes only its own budget. Tests:
+//! `tests/quota_streams.rs`.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use limiter_core::{Key, Limiter};
 
+use crate::gateway::admission::{ByteLimit, HeldBytes};
 use crate::gateway::quota::budget::Budget;
 use crate::gateway::quota::reported::ReportedCalls;
 use crate::gateway::quota::subscriber::{QuotaAssignmentRow, StreamBucket, SubscriberId};
 
 /// The largest number of budgets of a node. Streams of further budgets get no assignments.
 const MAX_BUDGETS: usize = 10_000;
+
+/// The largest number of bytes that the streams of a node occupy together.
+const MAX_STREAM_BYTES: usize = 32 * 1_024 * 1_024;
 
 /// The policy and the key of a budget.
 type BudgetName = (String, Key<'static>);
@@ -27,6 +32,7 @@ type BudgetName = (String, Key<'static>);
 pub struct QuotaService {
     limiter: Limiter,
     budgets: Arc<Mutex<HashMap<BudgetName, Arc<Budget>>>>,
+    bytes: ByteLimit,
 }
 
 /// A bucket of a stream in its budget. It ends when it is dropped.
@@ -43,7 +49,13 @@ impl QuotaService {
         Self {
             limiter,
             budgets: Arc::default(),
+            bytes: ByteLimit::new(MAX_STREAM_BYTES),
         }
+    }
+
+    /// Returns the bytes of a new stream, which has none yet.
+    pub(crate) fn hold_bytes(&self) -> HeldBytes {
+        self.bytes.hold()
     }
 
     fn budgets(&self) -> MutexGuard<'_, HashMap<BudgetName, Arc<Budget>>> {
@@ -104,6 +116,11 @@ impl Subscription {
     /// Returns whether the bucket belongs to the budget of this policy and key.
     pub(crate) fn is_of(&self, policy: &str, key: &Key<'_>) -> bool {
         self.budget.is_of(policy, key)
+    }
+
+    /// Returns whether the bucket is not abandoned.
+    pub(crate) fn is_open(&self) -> bool {
+        self.budget.contains(self.id)
     }
 
     /// Applies a report; false if the bucket is abandoned.

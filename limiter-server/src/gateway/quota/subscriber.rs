@@ -6,6 +6,7 @@
 //!
 //! Tests: `tests/quota_streams.rs`, `tests/quota_usage.rs`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use limiter_core::Timestamp;
@@ -28,14 +29,22 @@ use crate::gateway::quota::shares::MicroRate;
 const SILENT_AFTER: Duration = Duration::from_secs(120);
 const SILENT_INTERVALS: u32 = 3;
 
-/// Sends responses to a stream.
-pub(crate) type ResponseSender = mpsc::Sender<Result<QuotaResponse, Status>>;
+/// An action for a bucket of a stream. All actions of a bucket share its id, because a stream can
+/// leave many of them unread.
+#[derive(Clone, Debug)]
+pub(crate) struct StreamAction {
+    pub(crate) id: Arc<BucketId>,
+    pub(crate) action: QuotaAction,
+}
+
+/// Sends actions to a stream.
+pub(crate) type ResponseSender = mpsc::Sender<Result<StreamAction, Status>>;
 
 /// A bucket of a stream.
 #[derive(Clone, Debug)]
 pub(crate) struct StreamBucket {
     pub(crate) domain: String,
-    pub(crate) id: BucketId,
+    pub(crate) id: Arc<BucketId>,
     /// The address of the client.
     pub(crate) peer: String,
     pub(crate) responses: ResponseSender,
@@ -173,14 +182,20 @@ impl StreamBucket {
 
     /// Sends an action. A stream that does not read loses it, and its assignment ends.
     pub(crate) fn send(&self, action: QuotaAction) {
-        let response = QuotaResponse {
+        let id = Arc::clone(&self.id);
+        if self.responses.try_send(Ok(StreamAction { id, action })).is_err() {
+            count("undelivered");
+        }
+    }
+}
+
+impl From<StreamAction> for QuotaResponse {
+    fn from(StreamAction { id, action }: StreamAction) -> Self {
+        Self {
             actions: vec![BucketAction {
-                bucket_id: Some(self.id.clone()),
+                bucket_id: Some(Arc::unwrap_or_clone(id)),
                 action: Some(action),
             }],
-        };
-        if self.responses.try_send(Ok(response)).is_err() {
-            count("undelivered");
         }
     }
 }
