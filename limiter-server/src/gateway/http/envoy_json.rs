@@ -23,6 +23,9 @@ use crate::gateway::http::openapi::ProblemResponses;
 use crate::gateway::http::problem::Problem;
 use crate::gateway::http::request;
 
+/// The largest number below which each whole number has a form of its own: 2^53.
+const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
+
 /// `POST /json`
 #[utoipa::path(
     post,
@@ -139,8 +142,8 @@ where
     let value = Value::deserialize(from)?;
     let number = match &value {
         Value::Null => return Ok(None),
-        Value::Number(number) => number.as_u64(),
-        Value::String(text) => text.parse().ok(),
+        Value::Number(number) => number.as_u64().or_else(|| whole(number.as_f64()?)),
+        Value::String(text) => text.parse().ok().or_else(|| whole(text.parse().ok()?)),
         _ => None,
     };
     let number = number.and_then(|number| N::try_from(number).ok());
@@ -148,6 +151,12 @@ where
         let bits = 8 * size_of::<N>();
         unexpected("a number", &value, &format!("a whole number of {bits} bits"))
     })
+}
+
+/// Returns the whole number of a notation with a fraction or an exponent, such as `1.0` or `1e2`.
+fn whole(number: f64) -> Option<u64> {
+    let is_exact = number.fract() == 0.0 && (0.0..=MAX_EXACT).contains(&number);
+    is_exact.then(|| format!("{number:.0}").parse().ok()).flatten()
 }
 
 /// Returns a unit by name or number.
@@ -292,6 +301,19 @@ mod tests {
             (2, Some(3), true)
         );
         assert_eq!(descriptor.limit.as_ref().unwrap().unit(), Unit::Hour);
+    }
+
+    #[test]
+    fn whole_numbers_in_any_notation_are_accepted() {
+        let text = r#"{"hitsAddend":2.0,"descriptors":[{"hitsAddend":"1e2"},{"hitsAddend":1E1}]}"#;
+        let message = parse(text).unwrap();
+        let descriptors = message.descriptors.iter().map(|of| of.hits_addend);
+        assert_eq!(message.hits_addend, 2);
+        assert_eq!(descriptors.collect::<Vec<_>>(), [Some(100), Some(10)]);
+        for number in ["0.5", "1e-1", "1e30", "-1.0", "\"NaN\"", "\"inf\""] {
+            let text = format!(r#"{{"descriptors":[{{"hitsAddend":{number}}}]}}"#);
+            assert!(parse(&text).is_err(), "{number}");
+        }
     }
 
     #[test]
