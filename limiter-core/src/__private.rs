@@ -87,6 +87,17 @@ pub fn try_acquire_concurrency(enter: &AcquireConcurrency<'_>) -> Poll<Result<Co
     enter.try_acquire().map_or(Poll::Pending, Poll::Ready)
 }
 
+/// Sets the limits of a check whose policies were looked up in the registry: a call that waits
+/// follows their changes.
+pub fn registered(check: Check<'_>, are_registered: impl IntoIterator<Item = bool>) -> Check<'_> {
+    check.registered(are_registered)
+}
+
+/// As [`registered`], for the policy of a concurrency limit.
+pub fn registered_concurrency(enter: AcquireConcurrency<'_>, is_registered: bool) -> AcquireConcurrency<'_> {
+    enter.registered([is_registered])
+}
+
 /// Looks a policy up in the limiter's registry, for a call with this key. A failed lookup is
 /// counted.
 ///

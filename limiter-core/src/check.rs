@@ -41,7 +41,7 @@ use crate::check::policy_ref::Lookup;
 pub use crate::check::policy_ref::PolicyRef;
 use crate::check::query::PendingDecision;
 pub use crate::check::refund::{Charge, Refund};
-use crate::check::registry_lookup::ResolvedPolicies;
+use crate::check::registry_lookup::{RegisteredLimits, ResolvedPolicies};
 pub use crate::check::reserve::Reserve;
 use crate::decision::{Decision, Rejection};
 use crate::error::ConfigError;
@@ -64,6 +64,8 @@ pub struct Check<'a, P = &'a Policy> {
     mode: Mode,
     /// [`try_decide`](Check::try_decide) has returned `Pending`, so the store is queried at once.
     is_tried: bool,
+    /// The limits whose policies the registry has.
+    registered: RegisteredLimits,
 }
 
 impl Limiter {
@@ -112,6 +114,7 @@ impl<'a, P> Check<'a, P> {
             requests,
             mode,
             is_tried: false,
+            registered: RegisteredLimits::default(),
         }
     }
 
@@ -341,6 +344,8 @@ impl<'a> Check<'a> {
 
 impl Lookup for &Policy {
     type Found = ();
+
+    const REGISTERED: RegisteredLimits = RegisteredLimits::NONE;
 
     fn name(&self) -> &str {
         Policy::name(self)

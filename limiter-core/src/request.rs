@@ -102,6 +102,24 @@ impl<'a> ValidatedLimit<'a> {
         (limit, change)
     }
 
+    /// Returns the limit under the policy that decided it: the registry may have replaced the
+    /// policy, and with it the state, while the call waited.
+    pub(crate) fn decided_under(self, decided: &'a Policy) -> Self {
+        let is_same_state = decided.generation() == self.policy.generation()
+            && decided.algorithm_name() == self.policy.algorithm_name()
+            && decided.escaped_group() == self.policy.escaped_group();
+        if is_same_state || decided.name() != self.policy.name() {
+            return self;
+        }
+        Self {
+            identity: identity(decided, &self.key),
+            // The request under this policy was valid.
+            cost: used_units(decided, self.policy.amount(self.cost)).unwrap_or(self.cost),
+            policy: decided,
+            ..self
+        }
+    }
+
     /// Returns whether the limit uses the state of this policy.
     pub(crate) fn has_policy(&self, policy: &Policy) -> bool {
         identity(policy, &self.key) == self.identity

@@ -300,6 +300,9 @@ on_every_store! {
         key_override_uses_alignment_of_policy
         key_override_applies_until_its_end
         named_and_given_policies_are_decided_together
+        reset_in_registry_ends_waits
+        waiting_call_follows_policy_within_its_timeout
+        reset_in_registry_ends_wait_for_concurrency
     ;
     annotations:
         uncounted_call_is_refunded

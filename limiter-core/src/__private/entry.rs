@@ -31,6 +31,8 @@ pub(super) enum EntryPolicy {
     Built(BuiltPolicy),
     /// The policy that the limiter's registry has under this name.
     Named(&'static str),
+    /// The policy that the registry had under the name of the attribute.
+    Registered(Policy),
     /// No request remains: a permit is held already, or no policy is configured and the call is
     /// allowed.
     Nothing,
@@ -91,11 +93,16 @@ impl<'a> AnnotationEntry<'a> {
     pub(super) fn resolve(&mut self, limiter: &Limiter) -> Result<(), Rejection> {
         if let EntryPolicy::Named(name) = self.policy {
             self.policy = match limiter.resolve_call(name, &self.key)? {
-                ResolvedPolicies::Policy(policy) => EntryPolicy::Built(Ok(policy)),
+                ResolvedPolicies::Policy(policy) => EntryPolicy::Registered(policy),
                 ResolvedPolicies::Allowed(_) => EntryPolicy::Nothing,
             };
         }
         Ok(())
+    }
+
+    /// Returns whether the policy was looked up in the registry.
+    pub(super) fn is_registered(&self) -> bool {
+        matches!(self.policy, EntryPolicy::Registered(_))
     }
 
     pub(super) fn has_request(&self) -> bool {
@@ -105,13 +112,13 @@ impl<'a> AnnotationEntry<'a> {
     /// Returns the policy and the cost of a valid entry whose calls never wait.
     #[inline]
     pub(super) fn immediate(&self) -> Option<(&Policy, Amount)> {
-        let built = match &self.policy {
-            EntryPolicy::Fixed(built) => *built,
-            EntryPolicy::Built(built) => built,
+        let policy = match &self.policy {
+            EntryPolicy::Fixed(built) => built.as_ref().ok()?,
+            EntryPolicy::Built(built) => built.as_ref().ok()?,
+            EntryPolicy::Registered(policy) => policy,
             EntryPolicy::Named(_) | EntryPolicy::Nothing => return None,
         };
-        let policy = built.as_ref().ok().filter(|policy| never_waits(policy))?;
-        Some((policy, *self.cost.as_ref().ok()?))
+        never_waits(policy).then_some((policy, *self.cost.as_ref().ok()?))
     }
 
     /// Returns the cost, if the entry has a request. An invalid cost is not charged.
@@ -124,6 +131,7 @@ impl<'a> AnnotationEntry<'a> {
         match &self.policy {
             EntryPolicy::Fixed(built) => built.as_ref(),
             EntryPolicy::Built(built) => built.as_ref(),
+            EntryPolicy::Registered(policy) => return Ok(policy),
             EntryPolicy::Named(name) => {
                 let policy = (*name).to_owned();
                 return Err(Rejection::NotConfigured { policy });

@@ -13,8 +13,8 @@ use std::time::Duration;
 use crate::__private::{AnnotationEntry, Reporter};
 use crate::annotations::context;
 use crate::annotations::context::CurrentLimiter;
-use crate::check::Check;
 use crate::check::without_waiting::Passage;
+use crate::check::{Acquire, Check};
 use crate::decision::{Allowed, Decision, Rejection};
 use crate::error::{ConfigError, StoreError};
 use crate::limiter::Limiter;
@@ -317,11 +317,12 @@ pub(super) async fn decide_resolved(
     if requests.is_empty() {
         return Ok(None);
     }
+    let registered = requested(entries).map(|(_, entry)| entry.is_registered());
+    let check = limiter.check_one_or_many(requests).registered(registered);
     let answer = match wait {
-        // Boxed, so that the future of calls that do not wait stays small.
-        Some(timeout) => Box::pin(limiter.acquire_all(requests).timeout(timeout).into_future()).await,
+        Some(timeout) => Acquire::new(check).timeout(timeout).await,
         None => {
-            let check = prepare(limiter.check_one_or_many(requests));
+            let check = prepare(check);
             if is_decided_at_once(&check) {
                 check.await.and_then(Decision::require)
             } else {

@@ -95,6 +95,7 @@ async fn hold_with(
                 (None, _) => Duration::ZERO,
             };
             let enter = AcquireConcurrency::new(limiter, request).timeout(timeout);
+            let enter = enter.registered([entry.is_registered()]);
             permits.held.push(enter.await.map_err(refused)?);
             entry.policy = EntryPolicy::Nothing;
         }

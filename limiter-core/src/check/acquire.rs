@@ -188,19 +188,84 @@ impl<'a, P: PolicyRef + 'a> IntoFuture for Acquire<'a, P> {
                 ResolvedPolicies::Policy(found) => found,
                 ResolvedPolicies::Allowed(decision) => return decision.require(),
             };
-            let check = self.check.resolved(&found);
-            let budget = WaitBudget::new(self.timeout, self.bound, check.deadline(), self.wait_limit);
-            let budget = WaitBudget {
+            let acquire = Acquire {
+                check: self.check.resolved(&found),
+                timeout: self.timeout,
+                bound: self.bound,
+                wait_limit: self.wait_limit,
                 rejects_early: self.rejects_early,
-                ..budget
             };
-            if !check.is_plain() {
-                let (limiter, limits, mode) = check.into_parts();
-                return EnforcementPlan::new(limiter, limits, mode).acquire(budget).await;
+            if acquire.check.registered.is_empty() {
+                acquire.wait().await
+            } else {
+                Box::pin(acquire.wait_and_follow_registry()).await
             }
-            let limiter = check.limiter;
-            let request = check.request(None)?;
-            limiter.wait(&request, budget).await
         })
+    }
+}
+
+impl Acquire<'_> {
+    /// Waits under the policies of the call.
+    async fn wait(self) -> Result<Allowed, Rejection> {
+        let Self { check, .. } = self;
+        let budget = WaitBudget::new(self.timeout, self.bound, check.deadline(), self.wait_limit);
+        let budget = WaitBudget {
+            rejects_early: self.rejects_early,
+            ..budget
+        };
+        if !check.is_plain() {
+            let (limiter, limits, mode) = check.into_parts();
+            return EnforcementPlan::new(limiter, limits, mode).acquire(budget).await;
+        }
+        let limiter = check.limiter;
+        let request = check.request(None)?;
+        limiter.wait(&request, budget).await
+    }
+
+    /// Waits under the current policies of the registry. When it replaces one, the call leaves its
+    /// queue, which charges nothing, and waits under the replacement for the rest of its time.
+    async fn wait_and_follow_registry(self) -> Result<Allowed, Rejection> {
+        let (limiter, requests) = (self.check.limiter, self.check.requests());
+        let (started, mut policies) = (limiter.now(), limiter.policies_of(requests));
+        loop {
+            let waited = limiter.now().since(started);
+            let left = self.timeout.saturating_sub(waited);
+            let attempt = Acquire {
+                check: self.check.under(&policies),
+                timeout: left,
+                bound: self.bound.map(|bound| bound.saturating_sub(waited)),
+                wait_limit: self.wait_limit,
+                rejects_early: self.rejects_early,
+            };
+            let answer = tokio::select! {
+                biased;
+                replacements = limiter.replaced(requests, self.check.registered, &policies) => {
+                    policies = replacements;
+                    continue;
+                }
+                answer = attempt.wait() => answer,
+            };
+            let timeout = self.bound.map_or(self.timeout, |bound| bound.min(self.timeout));
+            return answer.map_err(|rejection| rejection.of_whole_wait(timeout, waited));
+        }
+    }
+}
+
+impl<'a> Check<'a> {
+    /// Sets the limits whose policies were looked up in the registry, so that a wait follows its
+    /// changes.
+    pub(crate) fn registered(self, are_registered: impl IntoIterator<Item = bool>) -> Self {
+        let registered = are_registered.into_iter().collect();
+        Self { registered, ..self }
+    }
+
+    /// Returns the check under other policies.
+    fn under<'b>(&'b self, policies: &'b [Policy]) -> Check<'b> {
+        let requests = self.requests().iter().zip(policies);
+        let requests = requests.map(|(request, policy)| LimitRequest {
+            policy,
+            ..request.borrowed()
+        });
+        Check::of(self.limiter, requests.collect(), self.mode)
     }
 }

@@ -10,11 +10,11 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use std::{fmt, mem};
+use std::{fmt, mem, slice};
 
 use crate::algorithm::Mode;
 use crate::check::PolicyRef;
-use crate::check::registry_lookup::ResolvedPolicies;
+use crate::check::registry_lookup::{RegisteredLimits, ResolvedPolicies};
 use crate::decision::Rejection;
 use crate::detachment::id::StoredId;
 use crate::error::ConfigError;
@@ -40,6 +40,8 @@ pub struct AcquireConcurrency<'a, P = &'a Policy> {
     pub(super) timeout: Duration,
     /// The digest under which Redis keeps a detached permit.
     pub(super) detached: Option<StoredId>,
+    /// The limit, if the registry has its policy.
+    registered: RegisteredLimits,
 }
 
 impl Limiter {
@@ -107,6 +109,7 @@ impl<'a, P> AcquireConcurrency<'a, P> {
             request,
             timeout: Duration::ZERO,
             detached: None,
+            registered: RegisteredLimits::default(),
         }
     }
 
@@ -136,6 +139,12 @@ impl<'a, P> AcquireConcurrency<'a, P> {
 }
 
 impl<'a> AcquireConcurrency<'a> {
+    /// Sets whether the policy was looked up in the registry, so that a wait follows its changes.
+    pub(crate) fn registered(self, is_registered: impl IntoIterator<Item = bool>) -> Self {
+        let registered = is_registered.into_iter().collect();
+        Self { registered, ..self }
+    }
+
     /// Acquires permits in process if the call does not wait. `None` has acquired nothing.
     pub(crate) fn try_acquire(&self) -> Option<Result<ConcurrencyPermit, Rejection>> {
         // A call with a timeout has to queue behind earlier waiters.
@@ -159,13 +168,49 @@ impl<'a> AcquireConcurrency<'a> {
     async fn acquire(self) -> Result<ConcurrencyPermit, Rejection> {
         let limiter = self.limiter;
         let limit = limiter.reported_limit(&self.request);
-        let result = if self.is_plain() {
-            self.run().await
+        let result = if self.registered.is_empty() || self.timeout.is_zero() {
+            self.attempt().await
         } else {
-            self.run_with_rules().await
+            Box::pin(self.wait_and_follow_registry()).await
         };
         observe::record_acquire(limiter.inner.backend.usage(), limit, &result);
         result
+    }
+
+    async fn attempt(self) -> Result<ConcurrencyPermit, Rejection> {
+        if self.is_plain() {
+            self.run().await
+        } else {
+            self.run_with_rules().await
+        }
+    }
+
+    /// Waits under the current policy of the registry. When it replaces the policy, the call leaves
+    /// its queue and waits under the replacement for the rest of its time.
+    async fn wait_and_follow_registry(self) -> Result<ConcurrencyPermit, Rejection> {
+        let (limiter, requests) = (self.limiter, slice::from_ref(&self.request));
+        let (started, mut policies) = (limiter.now(), limiter.policies_of(requests));
+        loop {
+            let waited = limiter.now().since(started);
+            let attempt = AcquireConcurrency {
+                request: LimitRequest {
+                    policy: policies.first().unwrap_or(self.request.policy),
+                    ..self.request.borrowed()
+                },
+                timeout: self.timeout.saturating_sub(waited),
+                registered: RegisteredLimits::NONE,
+                ..self
+            };
+            let answer = tokio::select! {
+                biased;
+                replacements = limiter.replaced(requests, self.registered, &policies) => {
+                    policies = replacements;
+                    continue;
+                }
+                answer = attempt.attempt() => answer,
+            };
+            return answer.map_err(|rejection| rejection.of_whole_wait(self.timeout, waited));
+        }
     }
 
     /// Returns whether the store alone decides the call.
@@ -182,6 +227,7 @@ impl<'a> AcquireConcurrency<'a> {
             request,
             timeout,
             detached,
+            registered,
         } = self;
         let attempt = |request, enforcement| {
             let timeout = match enforcement {
@@ -193,6 +239,7 @@ impl<'a> AcquireConcurrency<'a> {
                 request,
                 timeout,
                 detached,
+                registered,
             };
             call.run()
         };
@@ -267,6 +314,7 @@ impl<'a, P: PolicyRef + 'a> AcquireConcurrency<'a, P> {
                 .with_defaults(&self.limiter.inner.defaults),
             timeout: self.timeout,
             detached: self.detached,
+            registered: self.registered.and(P::REGISTERED),
         }
     }
 

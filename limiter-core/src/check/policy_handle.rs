@@ -129,8 +129,8 @@ impl<'a> PolicyHandle<'a> {
         Admit::new(self.check(key))
     }
 
-    /// Waits for permits as [`Limiter::acquire`](crate::Limiter::acquire) does. A later call
-    /// with another version of the policy applies that version to all waiting calls of the key.
+    /// Waits for permits as [`Limiter::acquire`](crate::Limiter::acquire) does. A change of the
+    /// policy in the registry applies to waiting calls, which may change their order then.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {

@@ -2,8 +2,9 @@
 //!
 //! All calls are generic over the reference. A call looks its policies up when it is polled for the
 //! first time: a policy refers to itself, and a name refers to the registry's current policy, which
-//! the call keeps until it ends. If the registry has no policy of the name, the limiter's
-//! `OnUnknownPolicy` decides whether the call is allowed without limits or rejected.
+//! the call keeps until it ends; a call that waits follows the changes of the registry. If the
+//! registry has no policy of the name, the limiter's `OnUnknownPolicy` decides whether the call is
+//! allowed without limits or rejected.
 //!
 //! Tests: `tests/entry_points.rs`, `tests/contract/named.rs`.
 
@@ -13,7 +14,7 @@ use std::task::Poll;
 use crate::algorithm::Mode;
 use crate::check::Check;
 use crate::check::query::PendingDecision;
-use crate::check::registry_lookup::ResolvedPolicies;
+use crate::check::registry_lookup::{RegisteredLimits, ResolvedPolicies};
 use crate::decision::{Decision, Rejection};
 use crate::key::Key;
 use crate::limiter::Limiter;
@@ -36,6 +37,9 @@ impl PolicyRef for &str {}
 pub trait Lookup: Copy + fmt::Debug + Send + Sync + Unpin {
     /// The policy that was looked up.
     type Found: Send + Sync;
+
+    /// The limits of a call whose policies are looked up.
+    const REGISTERED: RegisteredLimits;
 
     /// Returns the name of the policy.
     fn name(&self) -> &str;
@@ -76,6 +80,8 @@ pub trait Lookup: Copy + fmt::Debug + Send + Sync + Unpin {
 
 impl Lookup for &str {
     type Found = Policy;
+
+    const REGISTERED: RegisteredLimits = RegisteredLimits::FIRST;
 
     fn name(&self) -> &str {
         self
@@ -176,6 +182,7 @@ impl<'a, P: PolicyRef> Check<'a, P> {
             },
             mode: self.mode,
             is_tried: self.is_tried,
+            registered: self.registered.and(P::REGISTERED),
         }
     }
 }

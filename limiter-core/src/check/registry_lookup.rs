@@ -3,8 +3,11 @@
 //! A call that names its policy is resolved here to the policy for its app and key, or, for an
 //! unknown name, to the limiter's `OnUnknownPolicy`: an allowed call without limits, or a
 //! rejection. Each failed lookup is counted in the registry, and a call without a policy also in
-//! the metrics. The module also contains the limiter's access to its registry, local and in Redis.
-//! Tests: `tests/contract/named.rs`, `tests/registry.rs`.
+//! the metrics. A call that waits follows the registry: when a policy is replaced, the call leaves
+//! its queue and waits under the replacement. The module also contains the limiter's access to its
+//! registry, local and in Redis. Tests: `tests/contract/named.rs`, `tests/registry.rs`.
+
+use smallvec::SmallVec;
 
 use crate::decision::{Decision, DecisionFlags, Origin, Rejection};
 #[cfg(all(feature = "registry", feature = "redis"))]
@@ -16,6 +19,7 @@ use crate::observe::LimitEvent;
 use crate::policy::{Enforcement, Policy};
 use crate::registry::policy_lookup::PolicyLookup;
 use crate::registry::{OnUnknownPolicy, PolicyRegistry, SharedRegistry};
+use crate::request::LimitRequest;
 
 /// The result of the lookup of a policy name.
 #[derive(Debug)]
@@ -24,6 +28,39 @@ pub enum ResolvedPolicies<P = Policy> {
     Policy(P),
     /// The registry has no such policy, and the limiter allows the call without limits.
     Allowed(Decision),
+}
+
+/// The limits of a call whose policies were looked up in the registry, by their positions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RegisteredLimits(u16);
+
+impl RegisteredLimits {
+    pub(crate) const NONE: Self = Self(0);
+    pub(crate) const FIRST: Self = Self(1);
+
+    /// Returns whether there are none.
+    pub(crate) fn is_empty(self) -> bool {
+        self == Self::NONE
+    }
+
+    pub(crate) fn and(self, others: Self) -> Self {
+        Self(self.0 | others.0)
+    }
+
+    fn contains(self, position: usize) -> bool {
+        let position = u32::try_from(position).unwrap_or(u32::MAX);
+        self.0 & 1_u16.checked_shl(position).unwrap_or(0) != 0
+    }
+}
+
+/// From one flag for each limit. A decision has at most 16 limits.
+impl FromIterator<bool> for RegisteredLimits {
+    fn from_iter<I: IntoIterator<Item = bool>>(are_registered: I) -> Self {
+        let flags = are_registered.into_iter().take(16).enumerate();
+        Self(flags.fold(0, |bits, (position, is_registered)| {
+            bits | u16::from(is_registered) << position
+        }))
+    }
 }
 
 impl Limiter {
@@ -124,6 +161,47 @@ impl Limiter {
     pub(crate) fn resolve(&self, name: &str, key: &Key<'_>) -> Result<ResolvedPolicies, Rejection> {
         self.open()?;
         self.resolved(name, self.find(name, key))
+    }
+
+    /// Returns the policies of requests, in the form in which [`replaced`](Self::replaced) compares
+    /// them.
+    pub(crate) fn policies_of(&self, requests: &[LimitRequest<'_>]) -> SmallVec<[Policy; 1]> {
+        let requests = requests.iter().map(LimitRequest::borrowed);
+        requests
+            .map(|request| self.with_defaults(request).policy().clone())
+            .collect()
+    }
+
+    /// Waits until the registry has other policies for requests that were made under these, and
+    /// returns them. A policy that was removed stays in force for calls that wait under it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub(crate) async fn replaced(
+        &self,
+        requests: &[LimitRequest<'_>],
+        registered: RegisteredLimits,
+        policies: &[Policy],
+    ) -> SmallVec<[Policy; 1]> {
+        let registry = self.registry();
+        // Read before the policies: a later change ends the wait.
+        let mut revision = registry.revision();
+        loop {
+            let limits = requests.iter().zip(policies).enumerate();
+            let current = limits.map(|(position, (request, policy))| {
+                let found = registered.contains(position);
+                let found = found
+                    .then(|| self.in_force(policy.name(), request.key()))
+                    .flatten();
+                found.unwrap_or_else(|| policy.clone())
+            });
+            let current: SmallVec<[Policy; 1]> = current.collect();
+            if *current != *policies {
+                return current;
+            }
+            revision = registry.changed(revision).await;
+        }
     }
 
     /// Looks up the policy of a call again. [`resolve_call`](Self::resolve_call) has counted it.

@@ -66,6 +66,10 @@ impl ReservedLimit {
                 Participation::AsDecided | Participation::InShadow => outcomes.next(),
             };
             let (limit, decided_at) = (limit?, decision.decided_at());
+            let limit = match outcome {
+                Some(outcome) => limit.decided_under(outcome.policy()),
+                None => limit,
+            };
             let whole_at = match decision.origin() {
                 _ if decision.is_degraded() => return None,
                 Origin::Redis | Origin::Lease | Origin::Memory | Origin::LocalFallback => {

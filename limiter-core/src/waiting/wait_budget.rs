@@ -48,3 +48,21 @@ pub(crate) fn no_permit_within(timeout: Duration, denied: Option<Box<Decision>>)
         },
     }
 }
+
+impl Rejection {
+    /// Returns the rejection of a call with this timeout whose last attempt began after this time.
+    pub(crate) fn of_whole_wait(self, timeout: Duration, waited: Duration) -> Self {
+        match self {
+            Self::TimedOut { decision, .. } => Self::TimedOut {
+                decision,
+                limit: timeout,
+            },
+            // The last attempt had no time left, so it did not wait.
+            Self::Limited(denied) if !timeout.is_zero() && waited >= timeout => Self::TimedOut {
+                decision: Some(denied),
+                limit: timeout,
+            },
+            rejection => rejection,
+        }
+    }
+}

@@ -1,7 +1,10 @@
 //! Policies that are looked up by name.
 
+use std::pin::pin;
+use std::time::Duration;
+
 use limiter_core::registry::KeyOverride;
-use limiter_core::{Amount, Key, OnDenial, Origin, Policy, Rejection};
+use limiter_core::{Amount, Inheritance, Key, OnDenial, Origin, Policy, Rejection};
 
 use crate::support::{KEY, PATIENT, Subject, bucket, funnel, left, micros, secs, wait_of, window};
 
@@ -255,4 +258,72 @@ pub(crate) async fn key_override_uses_alignment_of_policy(subject: Subject) {
     let into_the_period = clock.now().as_micros() % 25_200_000_000;
     let wait = wait_of(&named.check("odd").await.unwrap());
     assert_eq!(wait, micros(25_200_000_000 - into_the_period));
+}
+
+/// Polls a future once, which does not complete.
+async fn begin_wait<F: Future + Unpin>(wait: &mut F) {
+    assert!(tokio::time::timeout(Duration::ZERO, wait).await.is_err());
+}
+
+/// The generation after a reset is unused, so the calls that wait need not wait any longer.
+pub(crate) async fn reset_in_registry_ends_waits(subject: Subject) {
+    let (limits, registry) = (&subject.limits, subject.limits.registry());
+    let (policy, day) = (bucket("p", 2, "1/h"), secs(86_400));
+    registry.set(&policy);
+    subject.use_up(&policy).await;
+    let mut acquire = limits.named("p").acquire(KEY).timeout(day).into_future();
+    let mut reserve = limits.named("p").reserve(KEY).timeout(day).into_future();
+    begin_wait(&mut acquire).await;
+    begin_wait(&mut reserve).await;
+    registry.change(&policy, Inheritance::Reset).unwrap();
+    let both = async { tokio::join!(acquire, reserve) };
+    let (acquired, reservation) = tokio::time::timeout(PATIENT, both).await.unwrap();
+    assert!(acquired.is_ok(), "{acquired:?}");
+    reservation.unwrap().cancel().await.unwrap();
+    let left = limits.named("p").peek(KEY).await.unwrap();
+    assert_eq!(
+        left.remaining(),
+        1,
+        "the permit of the new generation was returned"
+    );
+}
+
+pub(crate) async fn waiting_call_follows_policy_within_its_timeout(subject: Subject) {
+    let (limits, registry) = (&subject.limits, subject.limits.registry());
+    registry.set(window("w", 1, "1h"));
+    assert!(limits.named("w").check(KEY).await.unwrap().is_allowed());
+    let mut larger = limits.named("w").acquire(KEY).timeout(secs(60)).into_future();
+    begin_wait(&mut larger).await;
+    registry.set(window("w", 2, "1h"));
+    let larger = tokio::time::timeout(PATIENT, larger).await.unwrap();
+    assert!(larger.is_ok(), "{larger:?}");
+
+    let mut full = limits.named("w").acquire(KEY).timeout(secs(60)).into_future();
+    begin_wait(&mut full).await;
+    subject.clock.advance(secs(40));
+    registry.set(window("w", 2, "2h"));
+    begin_wait(&mut full).await;
+    subject.clock.advance(secs(20));
+    let full = tokio::time::timeout(PATIENT, full).await.unwrap();
+    let timed_out = matches!(&full, Err(Rejection::TimedOut { limit, .. }) if *limit == secs(60));
+    assert!(timed_out, "{full:?}");
+}
+
+pub(crate) async fn reset_in_registry_ends_wait_for_concurrency(subject: Subject) {
+    let (limits, registry) = (&subject.limits, subject.limits.registry());
+    let policy = Policy::concurrency("c").max(1).deadline(PATIENT).build().unwrap();
+    registry.set(&policy);
+    let _held = limits.named("c").acquire_concurrency(KEY).await.unwrap();
+    let mut waiting = pin!(
+        limits
+            .named("c")
+            .acquire_concurrency(KEY)
+            .timeout(secs(86_400))
+            .into_future()
+    );
+    begin_wait(&mut waiting).await;
+    registry.change(&policy, Inheritance::Reset).unwrap();
+    let permit = tokio::time::timeout(PATIENT, waiting).await.unwrap().unwrap();
+    assert_eq!(limits.named("c").peek(KEY).await.unwrap().remaining(), 0);
+    drop(permit);
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use limiter_core::annotations::with_limiter;
 use limiter_core::registry::{OnUnknownPolicy, PolicyRegistry};
 use limiter_core::{
-    Limiter, ManualClock, OnDenial, Policy, Rejection, concurrency_limiter, token_limiter, window_limiter,
+    Inheritance, Limiter, ManualClock, OnDenial, Policy, Rejection, concurrency_limiter, token_limiter,
+    window_limiter,
 };
 
 fn slow() -> Result<&'static str, Rejection> {
@@ -147,6 +148,44 @@ async fn concurrency_wait_is_set_by_policy() {
         assert!(at_once.is_err(), "{at_once:?}");
         drop(held);
         assert_eq!(waiting.await.unwrap(), "all of ann");
+    })
+    .await;
+}
+
+#[token_limiter(policy = "queue", key = "{user}", wait = "1h")]
+async fn queue(user: &str) -> Result<&'static str, Rejection> {
+    let _ = user;
+    Ok("served")
+}
+
+#[concurrency_limiter(policy = "counter", wait = "1h")]
+async fn counter(registry: Option<&PolicyRegistry>) -> Result<&'static str, Rejection> {
+    if let Some(registry) = registry {
+        let mut waiting = Box::pin(counter(None));
+        let at_once = tokio::time::timeout(Duration::ZERO, &mut waiting).await;
+        assert!(at_once.is_err(), "{at_once:?}");
+        let policy = Policy::concurrency("counter").max(1).build().unwrap();
+        registry.change(policy, Inheritance::Reset).unwrap();
+        return tokio::time::timeout(Duration::from_secs(30), waiting)
+            .await
+            .unwrap();
+    }
+    Ok("served")
+}
+
+#[tokio::test]
+async fn reset_in_registry_ends_wait() {
+    let registry = PolicyRegistry::new();
+    registry.set(sized("queue", 1));
+    registry.set(Policy::concurrency("counter").max(1).build().unwrap());
+    with_limiter(with_registry(&registry), async {
+        assert_eq!(queue("ann").await.unwrap(), "served");
+        let mut waiting = Box::pin(queue("ann"));
+        assert!(tokio::time::timeout(Duration::ZERO, &mut waiting).await.is_err());
+        registry.change(sized("queue", 1), Inheritance::Reset).unwrap();
+        let served = tokio::time::timeout(Duration::from_secs(30), waiting).await;
+        assert_eq!(served.unwrap().unwrap(), "served");
+        assert_eq!(counter(Some(&registry)).await.unwrap(), "served");
     })
     .await;
 }
