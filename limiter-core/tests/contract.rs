@@ -303,6 +303,7 @@ on_every_store! {
         reset_in_registry_ends_waits
         waiting_call_follows_policy_within_its_timeout
         reset_in_registry_ends_wait_for_concurrency
+        shutdown_rejects_only_enforced_named_calls
     ;
     annotations:
         uncounted_call_is_refunded

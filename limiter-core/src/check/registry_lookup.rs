@@ -159,7 +159,6 @@ impl Limiter {
 
     /// Looks up the policy of an operation that is not counted as a call.
     pub(crate) fn resolve(&self, name: &str, key: &Key<'_>) -> Result<ResolvedPolicies, Rejection> {
-        self.open()?;
         self.resolved(name, self.find(name, key))
     }
 
@@ -206,13 +205,16 @@ impl Limiter {
 
     /// Looks up the policy of a call again. [`resolve_call`](Self::resolve_call) has counted it.
     pub(crate) fn resolve_again(&self, name: &str, key: &Key<'_>) -> Result<ResolvedPolicies, Rejection> {
-        self.open()?;
         self.resolved(name, self.in_force(name, key))
     }
 
     fn resolved(&self, name: &str, found: Option<Policy>) -> Result<ResolvedPolicies, Rejection> {
         if let Some(policy) = found {
+            // After a shutdown, the mode of the policy determines whether the call is rejected.
             return Ok(ResolvedPolicies::Policy(policy));
+        }
+        if self.enforcement() == Enforcement::Enforce {
+            self.open()?;
         }
         let decision = Decision::without_query(Origin::NotConfigured, self.inner.clock.now());
         match (self.inner.names.on_unknown_policy, self.enforcement()) {

@@ -4,7 +4,9 @@ use std::pin::pin;
 use std::time::Duration;
 
 use limiter_core::registry::KeyOverride;
-use limiter_core::{Amount, Inheritance, Key, OnDenial, Origin, Policy, Rejection};
+use limiter_core::{
+    Amount, Enforcement, Inheritance, Key, OnDenial, Origin, Policy, Rejection, StoreErrorKind,
+};
 
 use crate::support::{KEY, PATIENT, Subject, bucket, funnel, left, micros, secs, wait_of, window};
 
@@ -326,4 +328,33 @@ pub(crate) async fn reset_in_registry_ends_wait_for_concurrency(subject: Subject
     let permit = tokio::time::timeout(PATIENT, waiting).await.unwrap().unwrap();
     assert_eq!(limits.named("c").peek(KEY).await.unwrap().remaining(), 0);
     drop(permit);
+}
+
+/// The mode of its policy decides a call by name as it decides a call with the policy.
+pub(crate) async fn shutdown_rejects_only_enforced_named_calls(subject: Subject) {
+    let (limits, registry) = (&subject.limits, subject.limits.registry());
+    for (name, enforcement) in [
+        ("off", Enforcement::Off),
+        ("shadow", Enforcement::Shadow),
+        ("enforced", Enforcement::Enforce),
+    ] {
+        let bucket = Policy::token_bucket(name).capacity(1).rate("1/h");
+        registry.set(bucket.enforcement(enforcement).build().unwrap());
+    }
+    limits.shutdown(secs(1)).await;
+    let off = limits.named("off").check(KEY).await.unwrap();
+    assert_eq!((off.is_allowed(), off.origin()), (true, Origin::Off));
+    let shadow = limits.named("shadow").check(KEY).await.unwrap();
+    assert!(shadow.is_allowed() && shadow.would_deny());
+    assert!(limits.named("off").acquire(KEY).await.is_ok());
+    for closed in [
+        limits.named("enforced").check(KEY).await,
+        limits.named("unknown").check(KEY).await,
+        limits.named("enforced").peek(KEY).await,
+    ] {
+        let Err(Rejection::Unavailable { error, .. }) = closed else {
+            unreachable!("{closed:?}")
+        };
+        assert_eq!(error.kind(), StoreErrorKind::ShutDown);
+    }
 }
