@@ -5,6 +5,7 @@
 //! does not reveal ids. Ids without a store refer to a bounded table of this process.
 //! Tests: `detachment/table.rs`, `tests/contract/detached.rs`.
 
+pub(crate) mod generations;
 pub(crate) mod id;
 pub(crate) mod record;
 pub(crate) mod table;

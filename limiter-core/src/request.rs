@@ -102,6 +102,16 @@ impl<'a> ValidatedLimit<'a> {
         (limit, change)
     }
 
+    /// Returns the limit in the state of another version of its policy.
+    pub(crate) fn under<'b>(&'b self, policy: &'b Policy) -> ValidatedLimit<'b> {
+        ValidatedLimit {
+            identity: identity(policy, &self.key),
+            policy,
+            key: (&self.key).into(),
+            ..*self
+        }
+    }
+
     /// Returns the limit under the policy that decided it: the registry may have replaced the
     /// policy, and with it the state, while the call waited.
     pub(crate) fn decided_under(self, decided: &'a Policy) -> Self {

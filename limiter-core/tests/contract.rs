@@ -354,6 +354,7 @@ on_every_store! {
         detached_reservation_is_settled_once
         settlement_under_faster_policy_creates_no_permits
         detached_reservation_of_several_limits_is_settled_together
+        id_from_before_reset_remains_valid
         expired_reservation_keeps_its_estimate
         reservation_id_of_wrong_limits_is_rejected
         uncharged_reservation_is_settled_without_effect

@@ -11,10 +11,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use smallvec::smallvec;
+
 use crate::algorithm::Mode;
 use crate::check::AcquireConcurrency;
 use crate::decision::{Decision, Rejection};
 use crate::detachment::DetachedHold;
+use crate::detachment::generations::generations;
 use crate::detachment::id::{DetachedId, IdBacking, IdKind, StoredId};
 use crate::error::ConfigError;
 use crate::key::Key;
@@ -228,8 +231,8 @@ impl Limiter {
     ) -> Result<PermitRenewal, Rejection> {
         self.open()?;
         let limit = LimitRequest::new(policy, key).with_defaults(&self.inner.defaults);
-        let request = ConcurrencyRequest::new(limit, Mode::Peek)?;
-        let (id, stored) = self.parse_permit(&request, id)?;
+        let (id, stored, policy) = self.parse_permit(&limit, id)?;
+        let request = permit_request(&policy, &limit)?;
         let now = self.now();
         let expires_at = now.after(Duration::from_millis(id.lease_ms.into()));
         let renewed = match id.backing {
@@ -271,8 +274,8 @@ impl Limiter {
     ) -> Result<PermitRelease, Rejection> {
         self.open()?;
         let limit = LimitRequest::new(policy, key).with_defaults(&self.inner.defaults);
-        let request = ConcurrencyRequest::new(limit, Mode::Peek)?;
-        let (id, stored) = self.parse_permit(&request, id)?;
+        let (id, stored, policy) = self.parse_permit(&limit, id)?;
+        let request = permit_request(&policy, &limit)?;
         let released = match id.backing {
             IdBacking::Nothing => true,
             IdBacking::Node => {
@@ -291,21 +294,26 @@ impl Limiter {
 
     fn parse_permit(
         &self,
-        request: &ConcurrencyRequest<'_>,
+        limit: &LimitRequest<'_>,
         text: &str,
-    ) -> Result<(DetachedId, StoredId), ConfigError> {
-        let scope = vec![self.scope(request.limit())];
-        let (id, stored) = DetachedId::parse(IdKind::Permit, text, |_| Ok(scope))?;
+    ) -> Result<(DetachedId, StoredId, Policy), Rejection> {
+        // The error of a policy that has no permits.
+        permit_request(limit.policy(), limit)?;
+        let scopes = |_: &DetachedId| {
+            let generations = generations(smallvec![limit.policy().generation()]).flatten();
+            Ok(generations.filter_map(|generation| {
+                let policy = limit.policy().clone().with_generation(generation);
+                let scope = self.scope(permit_request(&policy, limit).ok()?.limit());
+                Some((policy, vec![scope]))
+            }))
+        };
+        let (id, stored, policy) = DetachedId::parse(IdKind::Permit, text, scopes)?;
         if u64::from(id.cost) > MAX_PERMIT_COST {
             let expected = "an id as it was returned";
-            return Err(ConfigError::invalid(
-                "permit id",
-                "an id with too large a cost",
-                expected,
-            ));
+            return Err(ConfigError::invalid("permit id", "an id with too large a cost", expected).into());
         }
         self.inner.detached.require_own(&id)?;
-        Ok((id, stored))
+        Ok((id, stored, policy))
     }
 
     fn hold_detached(
@@ -330,4 +338,13 @@ impl Limiter {
         permits.with(&id, self.now(), |hold| hold.expiry = expiry);
         Ok(())
     }
+}
+
+/// Returns the request for the permits of a policy.
+fn permit_request<'a>(
+    policy: &'a Policy,
+    limit: &'a LimitRequest<'_>,
+) -> Result<ConcurrencyRequest<'a>, Rejection> {
+    let one = LimitRequest::new(policy, limit.key());
+    ConcurrencyRequest::new(one, Mode::Peek)
 }

@@ -125,17 +125,18 @@ impl DetachedId {
         text
     }
 
-    /// Parses an id that was created in this scope, which may depend on the fields of the id.
+    /// Parses an id that was created in one of these scopes, which may depend on the fields of the
+    /// id. Returns the value of its scope.
     ///
     /// # Errors
     ///
     /// A text that is not an id, or an id of another kind or scope. The message does not contain
     /// the text, which may be a valid id of another scope.
-    pub(crate) fn parse(
+    pub(crate) fn parse<T, I: Iterator<Item = (T, Vec<String>)>>(
         kind: IdKind,
         text: &str,
-        scope: impl FnOnce(&Self) -> Result<Vec<String>, ConfigError>,
-    ) -> Result<(Self, StoredId), ConfigError> {
+        scopes: impl FnOnce(&Self) -> Result<I, ConfigError>,
+    ) -> Result<(Self, StoredId, T), ConfigError> {
         let shown = || format!("a text of {} bytes", text.len());
         let malformed = || ConfigError::invalid(kind.name(), shown(), "the id as it was returned");
         let digits = text.strip_prefix(kind.letter()).ok_or_else(malformed)?;
@@ -159,12 +160,15 @@ impl DetachedId {
         if id.backing != IdBacking::Node && id.node != 0 {
             return Err(malformed());
         }
-        let (stored, tag) = id.digest(&scope(&id)?);
-        if take::<8>(&mut reader) != tag {
-            let expected = "an id of this namespace, policy and key, as it was returned";
-            return Err(ConfigError::invalid(kind.name(), shown(), expected));
+        let own_tag = take::<8>(&mut reader);
+        for (of, scope) in scopes(&id)? {
+            let (stored, tag) = id.digest(&scope);
+            if tag == own_tag {
+                return Ok((id, stored, of));
+            }
         }
-        Ok((id, stored))
+        let expected = "an id of this namespace, policy and key, as it was returned";
+        Err(ConfigError::invalid(kind.name(), shown(), expected))
     }
 
     /// Returns the error of an id with its state on another node.
@@ -227,7 +231,9 @@ mod tests {
     }
 
     fn parse(kind: IdKind, text: &str, scope: &[String]) -> Result<(DetachedId, StoredId), ConfigError> {
-        DetachedId::parse(kind, text, |_| Ok(scope.to_vec()))
+        let scopes = |_: &DetachedId| Ok(std::iter::once(((), scope.to_vec())));
+        let (id, stored, ()) = DetachedId::parse(kind, text, scopes)?;
+        Ok((id, stored))
     }
 
     #[test]

@@ -13,11 +13,13 @@ use smallvec::{SmallVec, smallvec};
 use tokio::runtime::Handle;
 
 use crate::decision::{Decision, Origin, Rejection};
+use crate::detachment::generations::generations;
 use crate::detachment::id::{DetachedId, IdBacking, IdKind, StoredId};
 use crate::detachment::record::{ReservationClaim, ReservationRecord};
 use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::limiter::Limiter;
-use crate::request::LimitRequest;
+use crate::policy::Policy;
+use crate::request::{LimitRequest, ValidatedLimit};
 use crate::settlement::Reservation;
 use crate::settlement::reserved_limit::ReservedLimit;
 use crate::units::{Amount, Timestamp};
@@ -224,15 +226,27 @@ impl Limiter {
             limits.push(limit);
             actuals.push(actual);
         }
-        let (id, stored) = DetachedId::parse(IdKind::Reservation, id, |id| {
+        let is_charged = |id: &DetachedId, number: usize| number < 16 && id.cost & (1_u16 << number) != 0;
+        let (id, stored, policies) = DetachedId::parse(IdKind::Reservation, id, |id| {
             if usize::try_from(id.lease_ms) != Ok(limits.len()) {
                 let expected = format!("{}, the limits of the reservation", id.lease_ms);
                 return Err(ConfigError::invalid("number of limits", limits.len(), expected));
             }
-            // Limits beyond the sixteenth are not charged.
-            let charged = limits.iter().take(16).enumerate();
-            let charged = charged.filter(|(number, _)| id.cost & (1 << number) != 0);
-            Ok(charged.map(|(_, limit)| self.scope(limit)).collect())
+            let charged = limits.iter().enumerate();
+            let charged = charged.filter(|(number, _)| is_charged(id, *number));
+            let charged: SmallVec<[&ValidatedLimit<'_>; 1]> = charged.map(|(_, limit)| limit).collect();
+            let current = charged.iter().map(|limit| limit.policy.generation()).collect();
+            Ok(generations(current).map(move |generations| {
+                let limits = charged.iter().zip(generations);
+                let in_generation = |(limit, generation): (&&ValidatedLimit<'_>, u32)| {
+                    let policy = limit.policy.clone().with_generation(generation);
+                    let scope = self.scope(&limit.under(&policy));
+                    (policy, scope)
+                };
+                limits
+                    .map(in_generation)
+                    .unzip::<_, _, Vec<Policy>, Vec<String>>()
+            }))
         })?;
         if id.backing == IdBacking::Nothing {
             return Ok(SettlementOutcome::Settled);
@@ -244,8 +258,14 @@ impl Limiter {
         self.inner.detached.require_own(&id)?;
         let is_here = id.backing == IdBacking::Node;
         let deadline = limits.iter().map(|limit| limit.policy.deadline()).max();
-        let deadline = deadline.unwrap_or(crate::Policy::DEFAULT_DEADLINE);
-        let limits = limits.into_iter().map(ReservedLimit::of_unknown_charge).collect();
+        let deadline = deadline.unwrap_or(Policy::DEFAULT_DEADLINE);
+        let mut policies = policies.into_iter();
+        let limits = limits.iter().enumerate().map(|(number, limit)| {
+            // The charge is in the state of this generation.
+            let policy = is_charged(&id, number).then(|| policies.next()).flatten();
+            ReservedLimit::of_unknown_charge(limit.under(policy.as_ref().unwrap_or(limit.policy)))
+        });
+        let limits = limits.collect();
         if self.is_in_process() && !is_here {
             return Err(id.of_another_node().into());
         }

@@ -500,3 +500,31 @@ pub(crate) async fn reservation_beside_many_uncharged_limits_is_settled(subject:
     assert_eq!(outcome.unwrap(), SettlementOutcome::Settled);
     assert_eq!(remaining(&subject, &plain).await, 10);
 }
+
+/// The charge is in the state of the earlier generation, and so is its settlement.
+pub(crate) async fn id_from_before_reset_remains_valid(subject: Subject) {
+    let limits = &subject.limits;
+    let (before, other) = (bucket("b", 10, "1/h"), bucket("o", 10, "1/h"));
+    let requests = [&before, &other].map(|policy| LimitRequest::new(policy, KEY).cost(4));
+    let reservation = limits.reserve_all(requests).await.unwrap();
+    let reservation = reservation.detach(LIFETIME).await.unwrap();
+    let (after, other) = (before.clone().with_generation(2), other.with_generation(1));
+    assert!(subject.call(&after).await.is_allowed());
+    for expected in [SettlementOutcome::Settled, SettlementOutcome::AlreadySettled] {
+        let used = [&after, &other].map(|policy| LimitRequest::new(policy, KEY).cost(1));
+        let settled = limits.settle_reservation(reservation.id(), used).await;
+        assert_eq!(settled.unwrap(), expected);
+    }
+    assert_eq!(subject.remaining(&after).await.whole(), 9, "only the call");
+    assert_eq!(subject.remaining(&before).await.whole(), 9, "the settled permit");
+
+    let policy = concurrency(1);
+    let permit = acquire(&subject, &policy, 1).await.unwrap();
+    let after = policy.clone().with_generation(1);
+    let renewed = renew(&subject, &after, permit.id()).await;
+    assert!(matches!(renewed, PermitRenewal::Renewed { .. }));
+    for expected in [PermitRelease::Released, PermitRelease::NotHeld] {
+        assert_eq!(release(&subject, &after, permit.id()).await, expected);
+    }
+    assert_eq!(remaining(&subject, &policy).await, 1);
+}
