@@ -13,7 +13,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use http::Request;
-use limiter_core::__private::{named, try_acquire_concurrency, unlimited};
+use limiter_core::__private::{named, registered_concurrency, try_acquire_concurrency, unlimited};
 use limiter_core::concurrency::{AcquireConcurrency, ConcurrencyPermit};
 use limiter_core::{Amount, ConfigError, Decision, Enforcement, OnDenial, Policy, Rejection};
 
@@ -83,7 +83,8 @@ impl AdmissionConfig {
                 Ok(Resolution::Limits(resolved)) => {
                     let max_wait = admission.max_wait(&resolved.policy);
                     let timeout = bound.map_or(max_wait, |bound| bound.min(max_wait));
-                    let permit = admission.enter(&resolved).timeout(timeout).await;
+                    let enter = admission.enter(&resolved).timeout(timeout);
+                    let permit = registered_concurrency(enter, resolved.is_registered()).await;
                     permit.map(|permit| Admitted::with_permit(permit, &resolved))
                 }
                 Ok(Resolution::Nothing(decision)) => Ok(Admitted::Freely(decision)),

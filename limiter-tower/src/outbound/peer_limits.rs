@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use http::Response;
 use limiter_core::__private::{
-    Reporter, ResolvedPolicies, admit_waiting, calendar, give_back, named, never_waits, now, sleep_as_waiter,
-    try_decide,
+    Reporter, ResolvedPolicies, admit_waiting, calendar, give_back, named, never_waits, now, registered,
+    sleep_as_waiter, try_decide,
 };
 use limiter_core::future::Check;
 use limiter_core::{Amount, ConfigError, Decision, Key, Limiter, Policy, Rejection, Timestamp};
@@ -236,11 +236,16 @@ impl PeerLimits {
         };
         let left = ends.since(now(&self.limiter));
         let max_wait = self.max_wait(bound);
-        let permit = self
-            .limiter
-            .acquire(&policy, key)
-            .cost(ConfiguredCost(&self.cost));
-        match permit.timeout(left).await {
+        let cost = ConfiguredCost(&self.cost);
+        let permit = match &self.limit {
+            PolicySource::Given(policy) => self.limiter.acquire(policy, key).cost(cost).timeout(left).await,
+            // Follows the changes of the registry.
+            PolicySource::Named(name) => {
+                let permit = self.limiter.named(name).acquire(key);
+                permit.cost(cost).timeout(left).await
+            }
+        };
+        match permit {
             Ok(allowed) => Ok(Allowed {
                 decision: allowed.into_decision(),
                 policy: Some(policy),
@@ -290,7 +295,8 @@ impl PeerLimits {
     }
 
     fn check<'a>(&'a self, policy: &'a Policy, key: &'a Key<'_>) -> Check<'a> {
-        self.limiter.check(policy, key).cost(ConfiguredCost(&self.cost))
+        let check = self.limiter.check(policy, key).cost(ConfiguredCost(&self.cost));
+        registered(check, [matches!(self.limit, PolicySource::Named(_))])
     }
 }
 

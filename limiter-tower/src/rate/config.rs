@@ -14,6 +14,7 @@
 
 mod costs;
 mod log;
+mod resolution;
 mod verify;
 
 use std::any::Any;
@@ -25,12 +26,13 @@ use std::time::Duration;
 use http::Request;
 use limiter_core::__private::{
     LayerWait, OneOrMany, Passage, Reporter, ResolvedPolicies, admit_waiting, after_try, named, named_again,
-    never_waits, try_acquire, try_decide, try_pass, unlimited,
+    never_waits, registered, try_acquire, try_decide, try_pass, unlimited,
 };
 use limiter_core::future::Check;
 use limiter_core::{Amount, ConfigError, Decision, Key, LimitRequest, Limiter, Policy, Rejection};
 use smallvec::SmallVec;
 
+pub(crate) use resolution::{Resolution, ResolvedLimit};
 pub(crate) use verify::{PolicyKind, Verification};
 
 use crate::key::{Prefixes, prefixes_of};
@@ -70,23 +72,6 @@ struct LayerOptions {
 pub(crate) enum RequestScope<'a> {
     Key(Key<'a>),
     RequestLimits(RequestLimits<'a>),
-}
-
-/// One limit of a request, with its resolved policy.
-pub(crate) struct ResolvedLimit<'a> {
-    pub(crate) policy: Cow<'a, Policy>,
-    pub(crate) key: Key<'a>,
-    /// An invalid cost rejects the request, unless limits are not enforced.
-    pub(crate) cost: &'a Result<Amount, ConfigError>,
-    keeps_cost: bool,
-}
-
-/// The result of the policy lookup.
-pub(crate) enum Resolution<T> {
-    Limits(T),
-    /// No policy is configured for the request, and the limiter allows that; or the request is
-    /// unlimited.
-    Nothing(Decision),
 }
 
 impl LayerConfig {
@@ -269,7 +254,8 @@ impl LayerConfig {
             expects_refunds: self.settle().is_some(),
             ..wait.for_request()
         });
-        let check = self.check_all(&resolved);
+        let are_registered = resolved.iter().map(ResolvedLimit::is_registered);
+        let check = registered(self.check_all(&resolved), are_registered);
         let is_tried = waits.is_none() && resolved.iter().all(|resolved| never_waits(&resolved.policy));
         let first = match is_tried {
             true => after_try(check.clone()),

@@ -5,7 +5,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use http::{Request, Response};
-use limiter_core::{Decision, OnDenial, Policy, Rejection};
+use limiter_core::{Decision, Inheritance, OnDenial, Policy, Rejection};
 use limiter_tower::{RateLimitLayer, ResponseConfig, key};
 use tower::{Layer, Service, ServiceExt};
 
@@ -610,4 +610,24 @@ async fn max_waiting_alone_enables_no_wait() {
         };
         assert_eq!(response.status(), expected);
     }
+}
+
+/// The request is charged in the new generation, and so is its refund.
+#[tokio::test]
+async fn reset_in_registry_admits_waiting_request() {
+    let (limits, _clock) = limiter();
+    let policy = bucket("p", 1);
+    limits.registry().set(&policy);
+    let mut service = RateLimitLayer::new(&limits, "p")
+        .key(key::header("x-api-key"))
+        .max_wait(3_600 * SECOND)
+        .count_if(|response| response.status() != 200)
+        .layer(Strict::default());
+    assert!(limits.check(&policy, "ann").await.unwrap().is_allowed());
+    let (waiting, pending) = begin(&mut service, request("ann"));
+    assert!(pending.is_pending());
+    limits.registry().change(&policy, Inheritance::Reset).unwrap();
+    let response = tokio::time::timeout(5 * SECOND, waiting).await.unwrap();
+    assert_eq!(response.unwrap().status(), 200);
+    assert_eq!(limits.named("p").peek("ann").await.unwrap().remaining(), 1);
 }

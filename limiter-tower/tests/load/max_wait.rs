@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use limiter_core::{OnDenial, Policy};
+use limiter_core::{Inheritance, OnDenial, Policy};
 use limiter_tower::{ConcurrencyLimitLayer, key};
 use tower::{Layer, ServiceExt};
 
@@ -59,4 +59,20 @@ async fn wait_ends_at_shortest_timeout() {
         assert_eq!(late.unwrap().status(), 429);
         drop(held);
     }
+}
+
+#[tokio::test]
+async fn reset_in_registry_admits_waiting_request() {
+    let (limits, _clock) = limiter();
+    limits.registry().set(patient(10 * SECOND));
+    let service = ConcurrencyLimitLayer::new(&limits, "patient")
+        .key(key::global())
+        .layer(Strict::default());
+    let _held = service.clone().oneshot(request("ann")).await.unwrap();
+    let mut waiting = Box::pin(service.oneshot(request("ann")));
+    assert!(poll_once(waiting.as_mut()).is_pending());
+    let reset = limits.registry().change(patient(10 * SECOND), Inheritance::Reset);
+    reset.unwrap();
+    let answered = tokio::time::timeout(5 * SECOND, waiting).await.unwrap();
+    assert_eq!(answered.unwrap().status(), 200);
 }

@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use limiter_core::{Key, Limiter, ManualClock, OnDenial, Policy, Rejection};
+use limiter_core::{Inheritance, Key, Limiter, ManualClock, OnDenial, Policy, Rejection};
 use limiter_tower::outbound::{Outbound, OutboundLayer};
 use limiter_tower::{RateLimitLayer, key};
 use tower::{Layer, ServiceExt};
@@ -292,4 +292,20 @@ async fn client_that_honours_pauses_is_rejected_once_per_window() {
     }
     assert!(answers.iter().filter(|status| **status == 200).count() > 2_000);
     assert!(!answers.windows(2).any(|two| two == [429, 429]));
+}
+
+#[tokio::test]
+async fn reset_in_registry_sends_waiting_request() {
+    let (limits, clock) = limiter();
+    let peer = Peer::new(&clock);
+    limits.registry().set(at_most(1));
+    let service = RateLimitLayer::outbound(&limits, "at-most")
+        .max_wait(3_600 * SECOND)
+        .layer(peer.clone());
+    assert!(service.clone().oneshot(request("ann")).await.is_ok());
+    let mut waiting = Box::pin(service.oneshot(request("ann")));
+    assert!(tokio::time::timeout(Duration::ZERO, &mut waiting).await.is_err());
+    limits.registry().change(at_most(1), Inheritance::Reset).unwrap();
+    assert!(tokio::time::timeout(5 * SECOND, waiting).await.unwrap().is_ok());
+    assert_eq!(peer.received_at().len(), 2);
 }
