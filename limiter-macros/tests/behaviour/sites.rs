@@ -43,6 +43,8 @@ async fn named_policy_must_exist_and_match_its_attribute() {
     let registry = PolicyRegistry::new()
         .with(bucket("search"))
         .with(bucket("sms"))
+        .with(bucket("queue"))
+        .with(held("counter"))
         .with(held("export"));
     assert_eq!(errors_with(registry.clone()).await, Vec::<String>::new());
     registry.remove("sms");
@@ -61,7 +63,7 @@ async fn named_policy_must_exist_and_match_its_attribute() {
     assert!(
         send.starts_with("behaviour::named::send (")
             && send.ends_with(
-                "no policy is called `sms` in the limiter's registry, expected one of `export`, `search`"
+                "no policy is called `sms` in the limiter's registry, expected one of `counter`, `export`, `queue`, `search`"
             ),
         "{send}"
     );
