@@ -31,7 +31,7 @@ use crate::rate::future::{LayerResponse, ended};
 use crate::rate::next_action::PendingDecision;
 use crate::rate::response_hooks::ResponseHooks;
 use crate::rate::wait;
-use crate::responses::body::stated_length;
+use crate::responses::body::known_length;
 
 pin_project! {
     /// The future of [`ConcurrencyLimit`](crate::concurrency::ConcurrencyLimit).
@@ -185,7 +185,7 @@ where
                     let result = ready!(inner.poll(context));
                     let (permit_handle, mut response_hooks) =
                         (permit_handle.take(), mem::take(response_hooks));
-                    let length = result.as_ref().ok().and_then(stated_length);
+                    let length = result.as_ref().ok().and_then(known_length);
                     let has_ended = permit_handle.as_ref().is_some_and(PermitHandle::ends_with_head)
                         || length == Some(0)
                         || (result.as_ref()).map_or(true, |response| response.body().is_end_stream());

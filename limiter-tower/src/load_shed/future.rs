@@ -19,7 +19,7 @@ use pin_project_lite::pin_project;
 use super::in_flight_counter::InFlightGuard;
 use crate::load_shed::body::LoadShedBody;
 use crate::rate::future::{LayerResponse, ended};
-use crate::responses::body::{ResponseBody, stated_length};
+use crate::responses::body::{ResponseBody, known_length};
 
 pin_project! {
     /// The future of [`LoadShed`](crate::LoadShed).
@@ -83,7 +83,7 @@ where
                 // A failed call drops the guard.
                 let place = place.take();
                 let response = response?;
-                let length = length.or_else(|| stated_length(&response));
+                let length = length.or_else(|| known_length(&response));
                 LoadShedBody::respond(response.map(ResponseBody::inner), place, length)
             }
             ShedStateProj::Answered { response } => {

@@ -117,10 +117,14 @@ impl ResponseBody<Infallible> {
     }
 }
 
-/// Returns the number of bytes that a response states for its body.
-pub(crate) fn stated_length<B>(response: &Response<B>) -> Option<u64> {
-    let stated = response.headers().get(header::CONTENT_LENGTH)?;
-    stated.to_str().ok()?.parse().ok()
+/// Returns the number of bytes that the server sends of a response, if it is known. A server states
+/// the exact size of a body as its length, and may not poll the body after these bytes.
+pub(crate) fn known_length<B: Body>(response: &Response<B>) -> Option<u64> {
+    let stated = response.headers().get(header::CONTENT_LENGTH);
+    let stated = stated.and_then(|length| length.to_str().ok()?.parse().ok());
+    // A body of zero bytes that has not ended may have trailers.
+    let exact = || response.body().size_hint().exact().filter(|length| *length > 0);
+    stated.or_else(exact)
 }
 
 impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {

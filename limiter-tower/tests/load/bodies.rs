@@ -8,16 +8,16 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http::{Request, Response};
-use http_body::Body;
+use http_body::{Body, Frame, SizeHint};
 use http_body_util::{Empty, Full};
 use limiter_core::Limiter;
 use limiter_core::concurrency::ConcurrencyPermit;
 use limiter_tower::typestate::WithKey;
-use limiter_tower::{ConcurrencyLimitLayer, key};
-use tower::{Layer, service_fn};
+use limiter_tower::{ConcurrencyLimitLayer, LoadShedLayer, key};
+use tower::{Layer, ServiceExt, service_fn};
 
 use super::support::{limiter, request};
-use super::{Streams, answer, at_once, begin, data, poll_once, remaining, trailers};
+use super::{Sent, Streams, answer, at_once, begin, data, poll_once, remaining, trailers};
 
 fn layer(limits: &Limiter) -> ConcurrencyLimitLayer<WithKey<key::Header>> {
     ConcurrencyLimitLayer::new(limits, at_once(1)).key(key::header("x-api-key"))
@@ -40,11 +40,7 @@ async fn permit_is_held_until_end_of_body() {
         let mut response = answer(&mut service, request("ann"));
         let body = response.body_mut();
         let sender = streams.last();
-        assert_eq!(
-            body.size_hint().exact(),
-            Some(7),
-            "the size hint of the inner body"
-        );
+        assert_eq!(body.size_hint().lower(), 7, "the size hint of the inner body");
         assert!(next(body).is_pending());
         for _ in 0..3 {
             sender.send(data()).unwrap();
@@ -170,4 +166,42 @@ async fn handler_can_keep_its_permit_extension() {
     let free = Request::get("/free").body(String::new()).unwrap();
     assert_eq!(answer(&mut service, free).status(), 200);
     assert!(shares.recv().await.unwrap().is_none());
+}
+
+/// A body of two frames that states its exact size and does not report its end.
+struct Exact(Sent);
+
+impl Body for Exact {
+    type Data = Bytes;
+    type Error = &'static str;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Next<Sent>> {
+        Pin::new(&mut self.0).poll_frame(context)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(8)
+    }
+}
+
+/// A server states the exact size as the length of the response, and polls no further frame.
+#[tokio::test]
+async fn body_of_exact_size_releases_permit_with_its_last_byte() {
+    let (limits, _clock) = limiter();
+    let streams = Streams::default();
+    let exact = streams.clone().map_response(|response| response.map(Exact));
+    let shed = LoadShedLayer::new(1);
+    let mut shedding = shed.layer(exact.clone());
+    let mut limited = layer(&limits).layer(exact);
+    let mut response = answer(&mut limited, request("ann"));
+    let mut shed_response = answer(&mut shedding, request("ann"));
+    let (of_shed, of_limited) = (streams.last(), streams.last());
+    for free in [0, 1] {
+        of_limited.send(data()).unwrap();
+        of_shed.send(data()).unwrap();
+        assert!(matches!(next(response.body_mut()), Poll::Ready(Some(Ok(frame))) if Frame::is_data(&frame)));
+        assert!(next(shed_response.body_mut()).is_ready());
+        assert_eq!(remaining(&limits, &at_once(1), "ann").await, free);
+        assert_eq!(1 - shed.in_flight(), usize::try_from(free).unwrap());
+    }
 }
