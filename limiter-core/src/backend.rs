@@ -227,7 +227,7 @@ impl Backend {
         }
     }
 
-    /// Refunds or charges the share that admitted a call besides Redis, at the time of its decision.
+    /// Refunds or charges the share that admitted a call besides Redis by this decision.
     pub(crate) fn correct_share(
         &self,
         request: &DecisionRequest<'_>,

@@ -330,6 +330,40 @@ async fn outage_across_scheduled_change(before: &Policy, after: Policy) {
     assert_eq!(left().await, 55, "{large}");
 }
 
+/// While a limit reconciles, Redis and the share count each call once.
+#[tokio::test]
+async fn reconciling_window_admits_its_quota() {
+    let fixed = Policy::fixed_window("fixed").limit(100).window("1d");
+    let sliding = Policy::sliding_window("sliding").limit(100).window("1d");
+    let counted = Policy::counter_window("counted").limit(100).window("1d");
+    for policy in [
+        sized(100),
+        fixed.deadline(PATIENT).build().unwrap(),
+        sliding.deadline(PATIENT).build().unwrap(),
+        counted.deadline(PATIENT).build().unwrap(),
+    ] {
+        let mut deployment = Deployment::new(1, (10, 1));
+        deployment.policy = policy;
+        deployment.proxy.refuse(true);
+        deployment.proxy.drop_connections();
+        let decision = deployment.replicas[0]
+            .check(&deployment.policy, KEY)
+            .await
+            .unwrap();
+        assert_eq!(decision.origin(), Origin::LocalFallback);
+        deployment.clock.advance(secs(2));
+        deployment.restore().await;
+        deployment.exhaust(0).await;
+        assert_eq!(deployment.admitted.len(), 99, "{}", deployment.policy);
+        assert_eq!(
+            deployment.kinds,
+            [StoreErrorKind::Reconciling],
+            "{}",
+            deployment.policy
+        );
+    }
+}
+
 /// After an outage, Redis and the share both admit a call, and both receive its refund.
 #[tokio::test]
 async fn settlement_of_call_that_share_admitted_too_reaches_share() {

@@ -156,12 +156,34 @@ impl LocalFallback {
 
     /// Decides by the share of one of `replicas`. A cost above the share is denied.
     pub(crate) fn decide(&self, request: &DecisionRequest<'_>, replicas: u32) -> Result<Verdict, StoreError> {
+        self.decide_by(request, |limit, now| self.share(limit, replicas, now))
+    }
+
+    /// Decides a call that Redis has to admit too, by the full share of one of `replicas`. The last
+    /// reply of Redis does not reduce it: it includes the calls that the share has counted.
+    pub(crate) fn decide_besides_redis(
+        &self,
+        request: &DecisionRequest<'_>,
+        replicas: u32,
+    ) -> Result<Verdict, StoreError> {
+        self.decide_by(request, |limit, _| {
+            let whole = limit.policy.algorithm().share(replicas);
+            RemainingShare {
+                applied: whole,
+                whole,
+                left: None,
+            }
+        })
+    }
+
+    fn decide_by(
+        &self,
+        request: &DecisionRequest<'_>,
+        share: impl Fn(&ValidatedLimit<'_>, u64) -> RemainingShare,
+    ) -> Result<Verdict, StoreError> {
         let now = self.clock.now().as_micros();
-        let shares: SmallVec<[RemainingShare; 2]> = request
-            .limits
-            .iter()
-            .map(|limit| self.share(limit, replicas, now))
-            .collect();
+        let limits = request.limits.iter();
+        let shares: SmallVec<[RemainingShare; 2]> = limits.map(|limit| share(limit, now)).collect();
         let applied: SmallVec<[Algorithm; 2]> = shares.iter().map(|share| share.applied).collect();
         let each = || request.limits.iter().zip(&shares);
         let mode = if request.mode == Mode::Charge && each().any(|(limit, share)| share.is_below(limit.cost))
@@ -205,8 +227,8 @@ impl LocalFallback {
         Ok(())
     }
 
-    /// Applies the refund or charge of a call that Redis and the share of one of `replicas` admitted
-    /// at `decided_at`. Redis receives the change, so it is not recorded as unreported.
+    /// Applies the refund or charge of a call that Redis and the share of one of `replicas` have
+    /// admitted at `decided_at`. Redis receives the change, so it is not recorded as unreported.
     pub(crate) fn correct(
         &self,
         request: &DecisionRequest<'_>,

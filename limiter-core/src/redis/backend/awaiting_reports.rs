@@ -10,7 +10,6 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::observe;
 use crate::policy::OnStoreFailure;
 use crate::redis::RedisBackend;
-use crate::redis::outage_log::is_outage;
 use crate::request::DecisionRequest;
 use crate::support::real_time::CallDeadline;
 use crate::units::Timestamp;
@@ -37,7 +36,7 @@ impl RedisBackend {
     ) -> Result<Decision, Rejection> {
         let replicas = self.replicas.count();
         let by_share = match request.on_store_failure() {
-            OnStoreFailure::Local => self.fallback.decide(request, replicas).ok(),
+            OnStoreFailure::Local => self.fallback.decide_besides_redis(request, replicas).ok(),
             _ => None,
         };
         // A policy that has no share, or a table that is full.
@@ -70,9 +69,7 @@ impl RedisBackend {
                 }
                 Ok(decision)
             }
-            Err(error) if is_outage(error.kind()) => {
-                Ok(self.decided_by_share(request, by_share, error, started))
-            }
+            // The last reply of Redis reduces the share that decides alone.
             Err(error) => {
                 if is_charged {
                     self.fallback.refund(request, &by_share, replicas);
