@@ -34,6 +34,8 @@ mod replicas;
 mod roles;
 #[path = "pages/snippets.rs"]
 mod snippets;
+#[path = "pages/saves.rs"]
+mod saves;
 #[path = "pages/start.rs"]
 mod start;
 #[path = "pages/statements.rs"]

@@ -21,6 +21,7 @@ mod curve;
 mod customers;
 mod diff;
 mod edit;
+mod edit_form;
 mod edit_tabs;
 mod ends;
 mod explain;

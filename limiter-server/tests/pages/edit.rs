@@ -23,7 +23,7 @@ pub(super) fn bucket<'a>(requests: &'a str, burst: &'a str) -> Vec<(&'a str, &'a
 }
 
 /// The value of a hidden field, without HTML escapes.
-fn hidden(page: &str, name: &str) -> String {
+pub(super) fn hidden(page: &str, name: &str) -> String {
     let marker = format!("<input type=\"hidden\" name=\"{name}\" value=\"");
     let (_, rest) = page
         .split_once(&marker)
@@ -163,7 +163,7 @@ fn conflict_shows_both_versions() {
     // Another author saves between the preview and the save.
     let other = root.put_policy("search", 1, &policy("search", 6, "shop"));
     assert_eq!(other.status, 200, "{}", other.body);
-    let fields = [("text", &*text), ("revision", "1")];
+    let fields = [("text", &*text), ("revision", "1"), ("reason", "a sale")];
     let conflict = browser.post(&format!("{SEARCH}/save"), &fields);
     assert_eq!(conflict.status, 409, "{}", conflict.body);
     assert!(
@@ -171,6 +171,7 @@ fn conflict_shows_both_versions() {
         "{}",
         conflict.body
     );
+    assert!(hidden(&conflict.body, "reason") == "a sale", "{}", conflict.body);
     // The author continues on top of the newer revision.
     let fields = [("text", &*text), ("revision", "2")];
     save(&mut browser, &path, "search", &fields);

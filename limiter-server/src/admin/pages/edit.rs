@@ -13,9 +13,10 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::admin::pages::caller::{PageCaller, PageForm};
-use crate::admin::pages::edit_tabs::{EditTab, fields_of_text, text_of_fields};
+use crate::admin::pages::edit_form::EditForm;
+use crate::admin::pages::edit_tabs::{EditTab, fields_of_text};
 use crate::admin::pages::failure::PageFailure;
-use crate::admin::pages::key_fields::{KeyFields, KeyInput, fields_of};
+use crate::admin::pages::key_fields::{KeyInput, fields_of};
 use crate::admin::pages::layout::{Layout, Section};
 use crate::admin::pages::policy::{PolicyLinks, PolicyRights};
 use crate::admin::pages::policy_fields::{ALGORITHMS, PolicyFields, only_name};
@@ -47,30 +48,6 @@ pub(super) struct EditQuery {
     app: Option<String>,
 }
 
-/// The form of the editor. The text is present in the form of the text, and in that of the save.
-#[derive(Debug, Deserialize)]
-pub(super) struct EditForm {
-    /// The name of a new policy.
-    name: Option<String>,
-    #[serde(default)]
-    pub(super) revision: i64,
-    pub(super) text: Option<String>,
-    inheritance: Option<String>,
-    /// The text whose policy the form shows, if it is not the saved one.
-    base: Option<String>,
-    /// The tab that the button of the form opens; `None` for a preview.
-    #[serde(rename = "as")]
-    tab: Option<EditTab>,
-    /// A key whose state after the change is shown.
-    key: Option<String>,
-    pub(super) reason: Option<String>,
-    #[serde(flatten)]
-    fields: PolicyFields,
-    /// The fields of the parts of that key, if the policy declares them.
-    #[serde(flatten)]
-    key_fields: KeyFields,
-}
-
 #[derive(Template)]
 #[template(path = "edit.html")]
 struct EditTemplate {
@@ -79,6 +56,8 @@ struct EditTemplate {
     name: String,
     is_new: bool,
     revision: i64,
+    /// The reason that the author entered.
+    reason: String,
     is_text: bool,
     fields: PolicyFields,
     text: String,
@@ -96,28 +75,6 @@ struct EditTemplate {
     closed_proposals: Option<String>,
     algorithms: &'static [(&'static str, &'static str)],
     inheritances: &'static [(&'static str, &'static str)],
-}
-
-impl EditForm {
-    /// Returns the treatment of the usage of keys.
-    pub(super) fn inheritance(&self) -> &str {
-        self.inheritance.as_deref().unwrap_or("as_is")
-    }
-
-    /// Returns the entered key; the page shows its state after the change. Empty without one.
-    fn entered_key(&self) -> String {
-        let key = self.key_fields.text();
-        key.or_else(|| self.key.clone()).unwrap_or_default()
-    }
-
-    /// Returns the text of the policy: that of the field, or that of the form in place of the saved
-    /// text.
-    fn policy_text(&self, name: &str, saved: &str) -> Result<String, String> {
-        match &self.text {
-            Some(text) => Ok(text.clone()),
-            None => text_of_fields(&self.fields, name, self.base.as_deref().unwrap_or(saved)),
-        }
-    }
 }
 
 impl EditTemplate {
@@ -200,6 +157,7 @@ impl<'a> Editor<'a> {
             links: PolicyLinks::new(self.environment, &self.name, apps),
             name: self.name.clone(),
             is_new: self.current.is_none(),
+            reason: String::new(),
             revision: self.current.as_ref().map_or(0, |of| of.revision),
             is_text: text.is_some(),
             fields,
@@ -217,6 +175,7 @@ impl<'a> Editor<'a> {
         })
     }
 
+        page.reason = form.reason.unwrap_or_default();
     /// Returns the page with the content of a form.
     async fn page_of(&self, form: EditForm) -> Result<EditTemplate, PageFailure> {
         let (key, inheritance) = (form.entered_key(), form.inheritance().to_owned());
@@ -375,6 +334,19 @@ async fn show_tab(editor: &Editor<'_>, tab: EditTab, mut form: EditForm) -> Resu
     Ok(match page.failure {
         None => render(&page),
         Some(_) => render_unprocessable(&page),
+/// Shows the text that the API did not save, with its reason.
+pub(super) async fn show_refused(
+    caller: &PageCaller,
+    (environment, name): (&str, &str),
+    form: EditForm,
+    failure: PageFailure,
+) -> Result<Response, PageFailure> {
+    let editor = Editor::open(caller, environment, name).await?;
+    let mut page = editor.page_of(form).await?;
+    page.failure = Some(failure.detail);
+    Ok(render_unprocessable(&page))
+}
+
     })
 }
 

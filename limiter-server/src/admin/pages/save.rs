@@ -12,7 +12,8 @@ use serde_json::json;
 
 use crate::admin::pages::caller::{PageCaller, PageForm, optional};
 use crate::admin::pages::diff::{DiffLine, diff_lines};
-use crate::admin::pages::edit::EditForm;
+use crate::admin::pages::edit::show_refused;
+use crate::admin::pages::edit_form::EditForm;
 use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::import::condition;
 use crate::admin::pages::layout::{Layout, Section};
@@ -31,6 +32,7 @@ struct ConflictTemplate {
     current: PolicyView,
     text: String,
     inheritance: String,
+    reason: String,
     diff: Vec<DiffLine>,
 }
 
@@ -41,13 +43,18 @@ pub(super) async fn save(
 ) -> Result<Response, PageFailure> {
     caller.require_environment(&environment)?;
     let text = form.text.clone().unwrap_or_default();
-    put(
+    let saved = put(
         &caller,
         (&environment, &name),
         (form.revision, text),
         (form.reason.clone(), form.inheritance()),
-    )
-    .await
+    );
+    match saved.await {
+        Err(failure) if failure.is_unprocessable() => {
+            show_refused(&caller, (&environment, &name), form, failure).await
+        }
+        result => result,
+    }
 }
 
 /// Saves a text, or shows both versions after a conflict.
@@ -58,7 +65,8 @@ pub(super) async fn put(
     (reason, inheritance): (Option<String>, &str),
 ) -> Result<Response, PageFailure> {
     let path = links::api(environment, &["policies", name]);
-    let body = json!({ "toml": text, "reason": optional(reason), "inheritance": inheritance });
+    let reason = optional(reason);
+    let body = json!({ "toml": text, "reason": reason, "inheritance": inheritance });
     let page = links::page(environment, &["policies", name]);
     match caller
         .api
@@ -74,8 +82,12 @@ pub(super) async fn put(
         }
         Err(failure) if failure.status == StatusCode::CONFLICT => {
             match read(caller, environment, name).await {
+                // The author has pressed the button twice.
+                Ok(current) if is_saved_by(caller, &current, &text) => {
+                    Ok(see(&format!("{page}?notice=saved")))
+                }
                 Ok(current) if current.revision != revision => {
-                    conflict(caller, environment, current, text, inheritance).await
+                    conflict(caller, environment, current, (text, reason, inheritance)).await
                 }
                 _ => Err(failure),
             }
@@ -84,19 +96,26 @@ pub(super) async fn put(
     }
 }
 
+/// Returns the content of a text of a policy; empty for a text with errors.
+fn content(name: &str, text: &str) -> String {
+    let text = PolicyText::parse(name, text);
+    text.map(|of| of.content()).unwrap_or_default()
+}
+
+/// Returns whether the user has saved this text as the newest revision.
+fn is_saved_by(caller: &PageCaller, current: &PolicyView, text: &str) -> bool {
+    let saved = content(&current.name, &current.toml);
+    current.updated_by == caller.actor.name && !saved.is_empty() && saved == content(&current.name, text)
+}
+
 async fn conflict(
     caller: &PageCaller,
     environment: &str,
     current: PolicyView,
-    text: String,
-    inheritance: &str,
+    (text, reason, inheritance): (String, Option<String>, &str),
 ) -> Result<Response, PageFailure> {
-    let content = |text: &str| {
-        PolicyText::parse(&current.name, text)
-            .map(|of| of.content())
-            .unwrap_or_default()
-    };
-    let diff = diff_lines(&unified_diff(&content(&current.toml), &content(&text)));
+    let [saved, own] = [&current.toml, &text].map(|text| content(&current.name, text));
+    let diff = diff_lines(&unified_diff(&saved, &own));
     let layout = Layout::of_environment(caller, environment, Section::Apps, "Conflict").await?;
     let mut response = render(&ConflictTemplate {
         layout,
@@ -104,6 +123,7 @@ async fn conflict(
         current,
         text,
         inheritance: inheritance.to_owned(),
+        reason: reason.unwrap_or_default(),
         diff,
     });
     *response.status_mut() = StatusCode::CONFLICT;
