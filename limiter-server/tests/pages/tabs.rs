@@ -148,3 +148,30 @@ fn text_is_offered_to_owners() {
         assert!(owner.get(&path).body.contains("value=\"toml\""), "{path}");
     }
 }
+
+#[test]
+fn new_policy_keeps_an_app_with_a_comma() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    let mut browser = Browser::signed_in(&server, "root");
+    let page = browser.get("/e/default/new?app=shop%2C%20web").body;
+    let (apps, base) = (value(&page, "apps"), value(&page, "base"));
+    let fields = [
+        ("name", "search"),
+        ("revision", "0"),
+        ("base", &base),
+        ("algorithm", "token_bucket"),
+        ("requests", "1"),
+        ("per", "1h"),
+        ("burst", "2"),
+        ("enforcement", "shadow"),
+        ("apps", &apps),
+    ];
+    let preview = browser.post("/e/default/new", &fields);
+    assert_eq!(preview.status, 200, "{}", preview.body);
+    let text = value(&preview.body, "text");
+    let saved = browser.post(&format!("{SEARCH}/save"), &[("text", &text), ("revision", "0")]);
+    assert_eq!(saved.status, 303, "{}", saved.body);
+    let stored = root.get("/namespaces/default/policies/search").json();
+    assert_eq!(stored["apps"], serde_json::json!(["shop, web"]), "{stored}");
+}

@@ -214,6 +214,7 @@ pub(super) async fn new(
         ));
     }
     let editor = Editor {
+    let base = PolicyFields::base(NEW_NAME, app.as_deref());
         caller: &caller,
         environment: &environment,
         name: String::new(),
@@ -221,9 +222,11 @@ pub(super) async fn new(
     };
     let fields = PolicyFields::new(app.as_deref().unwrap_or_default());
     let as_text = query.form.as_deref() == Some("toml");
-    let text = as_text.then(|| fields.text(NEW_NAME, "")).transpose();
+    let text = as_text.then(|| fields.text(NEW_NAME, &base)).transpose();
     let text = text.map_err(PageFailure::unprocessable)?;
-    Ok(render(&editor.page(fields, text).await?))
+    let mut page = editor.page(fields, text).await?;
+    page.base = base;
+    Ok(render(&page))
 }
 
 pub(super) async fn edit(

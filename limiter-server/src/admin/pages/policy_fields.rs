@@ -55,6 +55,18 @@ impl PolicyFields {
         }
     }
 
+    /// Returns the text on which the form of a new policy is based: the app, because the field of
+    /// the apps cannot show a name with a comma.
+    pub(super) fn base(name: &str, app: Option<&str>) -> String {
+        let Some(app) = app.filter(|app| !app.is_empty()) else {
+            return String::new();
+        };
+        let apps = Value::Array(vec![app.into()]);
+        let policy = Table::from_iter([("apps".to_owned(), apps)]);
+        let policies = Table::from_iter([(name.to_owned(), Value::Table(policy))]);
+        Table::from_iter([("policy".to_owned(), Value::Table(policies))]).to_string()
+    }
+
     /// Returns the fields of the policy of this name in a text.
     pub(super) fn of(name: &str, text: &str) -> Self {
         let table = text.parse::<Table>().unwrap_or_default();
@@ -244,7 +256,6 @@ pub(super) fn shown(value: &Value) -> String {
     }
 }
 
-/// Returns the names of a list that is separated by commas.
 /// Returns the names of a list in a policy as the form shows them.
 fn list_of(policy: &Table, field: &str) -> String {
     let names = policy.get(field).and_then(Value::as_array);
@@ -252,6 +263,7 @@ fn list_of(policy: &Table, field: &str) -> String {
     names.join(", ")
 }
 
+/// Returns the names of a list that is separated by commas.
 fn names_of(list: &str) -> impl Iterator<Item = &str> {
     list.split(',').map(str::trim).filter(|name| !name.is_empty())
 }
