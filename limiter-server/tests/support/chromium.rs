@@ -174,6 +174,16 @@ impl Chromium {
         self.command("POST", "/back", &json!({}));
     }
 
+    /// Loads the page again. The browser sends a form again, if the page is the answer to one.
+    pub(crate) fn reload(&self) {
+        self.command("POST", "/refresh", &json!({}));
+    }
+
+    /// Ends the session of the user in this browser.
+    pub(crate) fn delete_cookies(&self) {
+        self.command("DELETE", "/cookie", &Value::Null);
+    }
+
     /// Inserts a text at the cursor, as an input method does.
     pub(crate) fn insert_text(&self, text: &str) {
         self.developer_tools("Input.insertText", &json!({ "text": text }));

@@ -38,9 +38,13 @@ impl FromRequestParts<Pages> for PageCaller {
                 // The router removes the prefix of nested routes from the URI.
                 let original = parts.extensions.get::<OriginalUri>();
                 let uri = original.map_or(&parts.uri, |original| &original.0);
-                let next = uri.path_and_query().filter(|_| parts.method.is_safe());
-                let next = next.map_or("/", |next| next.as_str());
-                return Err(PageFailure::see(sign_in_href(next)));
+                // A redirect would discard the values of a form.
+                return Err(match parts.method.is_safe() {
+                    true => PageFailure::see(sign_in_href(
+                        uri.path_and_query().map_or("/", |next| next.as_str()),
+                    )),
+                    false => PageFailure::signed_out(),
+                });
             }
             Err(error) => return Err(error.into()),
         };

@@ -33,6 +33,7 @@ struct FailureTemplate<'a> {
     heading: &'a str,
     detail: &'a str,
     suspend_command: Option<&'a str>,
+    is_signed_out: bool,
 }
 
 impl PageFailure {
@@ -65,6 +66,13 @@ impl PageFailure {
     /// Returns whether the user can correct the form and send it again.
     pub(super) fn is_unprocessable(&self) -> bool {
         self.status == StatusCode::UNPROCESSABLE_ENTITY
+    }
+
+    /// Returns the answer to a form without a session. The browser keeps the form.
+    pub(super) fn signed_out() -> Self {
+        let detail = "Your session has ended, so nothing was changed. Sign in in another tab, and then reload \
+                      this page: the browser sends the form again.";
+        Self::new(StatusCode::UNAUTHORIZED, detail)
     }
 
     pub(super) fn forbidden(detail: impl Into<String>) -> Self {
@@ -152,6 +160,7 @@ impl IntoResponse for PageFailure {
             heading: self.heading(),
             detail: &self.detail,
             suspend_command: self.suspend_command.as_deref(),
+            is_signed_out: self.status == StatusCode::UNAUTHORIZED,
         };
         // The template has no failing filters.
         let html = page.render().unwrap_or_default();

@@ -73,7 +73,11 @@ pub(super) async fn sign_in(
     }
 }
 
-pub(super) async fn sign_out(caller: PageCaller) -> Result<Response, PageFailure> {
+pub(super) async fn sign_out(caller: Result<PageCaller, PageFailure>) -> Result<Response, PageFailure> {
+    let caller = match caller {
+        Err(failure) if failure.status == StatusCode::UNAUTHORIZED => return Ok(see("/signin")),
+        caller => caller?,
+    };
     let reply = caller
         .api
         .send(Method::DELETE, "/session", &[], &Value::Null)
