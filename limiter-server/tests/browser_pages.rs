@@ -15,6 +15,8 @@ mod support;
 mod behaviour;
 #[path = "browser/environments.rs"]
 mod environments;
+#[path = "browser/forms.rs"]
+mod forms;
 #[path = "browser/layout.rs"]
 mod layout;
 #[path = "browser/measure.rs"]

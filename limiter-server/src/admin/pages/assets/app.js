@@ -3,6 +3,8 @@
 
 const INTERVAL = 5000;
 const STALE_AFTER = 30000;
+/** The server answers a change in this time, also if the database does not confirm it. */
+const ANSWERED_WITHIN = 10000;
 
 const WEEKDAYS = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"];
 const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
@@ -159,6 +161,17 @@ async function refresh() {
   if (hasChanged) document.dispatchEvent(new CustomEvent("refreshed", { detail: latest }));
 }
 
+/** The times at which the forms of the page were sent. */
+let sentAt = new WeakMap();
+
+// A second click, before the answer to the first one, would send a form twice.
+function sendOnce(event) {
+  const form = event.target;
+  if (form.method !== "post") return;
+  if (Date.now() - (sentAt.get(form) ?? 0) < ANSWERED_WITHIN) event.preventDefault();
+  else sentAt.set(form, Date.now());
+}
+
 function focusSearch(event) {
   const isShortcut = event.key === "k" && (event.metaKey || event.ctrlKey);
   const search = document.getElementById("q");
@@ -182,6 +195,9 @@ useLocalFields();
 setInterval(showAge, 1000);
 setInterval(refresh, INTERVAL);
 document.addEventListener("visibilitychange", refresh);
+document.addEventListener("submit", sendOnce);
+// A page to which the browser returns can be as it was when its form was sent.
+addEventListener("pageshow", () => (sentAt = new WeakMap()));
 document.addEventListener("keydown", focusSearch);
 document.addEventListener("keydown", closeMenus);
 document.addEventListener("click", closeMenus);
