@@ -97,7 +97,7 @@ const CLIPPED: &str = "
     }
     return found;";
 
-/// Lists of choices that cut off the chosen one, in windows with room for it.
+/// Lists of choices that cut off the chosen one.
 const CUT_OFF: &str = "
     const context = document.createElement('canvas').getContext('2d');
     const arrow = 20;
@@ -106,9 +106,19 @@ const CUT_OFF: &str = "
       context.font = style.font;
       const text = context.measureText(list.selectedOptions[0]?.text ?? '').width;
       const room = list.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight) - arrow;
-      return innerWidth >= 1100 && list.checkVisibility() && text > room;
+      return list.checkVisibility() && text > room;
     };
     return [...document.querySelectorAll('select')].filter(isCutOff).map(list => list.outerHTML.slice(0, 120));";
+
+/// Numbers of tables on more than one line.
+const BROKEN: &str = "
+    const range = document.createRange();
+    const isBroken = cell => {
+      range.selectNodeContents(cell);
+      const lines = [...range.getClientRects()].map(box => Math.round(box.top));
+      return cell.checkVisibility() && /^[\\d,.]+$/.test(cell.innerText.trim()) && new Set(lines).size > 1;
+    };
+    return [...document.querySelectorAll('td.number')].filter(isBroken).map(cell => cell.innerText);";
 
 /// The findings of all measured pages.
 #[derive(Debug, Default)]
@@ -132,6 +142,7 @@ impl Measures {
             (OVERFLOW, "too wide"),
             (CLIPPED, "a clipped control"),
             (CUT_OFF, "a cut off choice"),
+            (BROKEN, "a number on two lines"),
             (OVERLAP, "texts cover each other"),
         ] {
             let found = browser.script(script);

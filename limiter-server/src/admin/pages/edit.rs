@@ -30,14 +30,8 @@ use crate::admin::pages::{links, render, render_unprocessable};
 const NEW_NAME: &str = "new-policy";
 /// The treatments of the usage of keys: name in the API, name for users.
 const INHERITANCES: [(&str, &str); 3] = [
-    (
-        "as_is",
-        "Keep it: a bucket keeps the calls that are left, a window the calls that were made",
-    ),
-    (
-        "proportional",
-        "Scale it: a key that has half of its calls left keeps half",
-    ),
+    ("as_is", "Keep it"),
+    ("proportional", "Scale it: half left stays half left"),
     ("reset", "Reset it: all keys start unused"),
 ];
 

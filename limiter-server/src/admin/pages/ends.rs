@@ -40,7 +40,7 @@ impl OfferedEnd {
     }
 }
 
-/// Returns the ends of days that a form offers. The end of Friday is chosen.
+/// Returns the ends of days that a form offers, with names that fit into narrow pages. The end of Friday is chosen.
 pub(super) fn offered_days(now: PageTime) -> Vec<OfferedEnd> {
     let now = Timestamp::from_microsecond(now.0).unwrap_or_default();
     let today = now.to_zoned(TimeZone::UTC).date();
@@ -51,13 +51,13 @@ pub(super) fn offered_days(now: PageTime) -> Vec<OfferedEnd> {
     let days = [
         ("today", Ok(today), false),
         ("Friday", friday, true),
-        ("the next 7 days", today.checked_add(7.days()), false),
-        ("the next 30 days", today.checked_add(30.days()), false),
+        ("7 days", today.checked_add(7.days()), false),
+        ("30 days", today.checked_add(30.days()), false),
     ];
     let offered = days.into_iter().filter_map(|(name, last_day, is_chosen)| {
         let end = last_day.and_then(|day| day.tomorrow()).ok()?;
         let end = end.to_zoned(TimeZone::UTC).ok()?.timestamp();
-        Some(OfferedEnd::new(format!("end of {name} (UTC)"), end, is_chosen))
+        Some(OfferedEnd::new(format!("{name} (UTC)"), end, is_chosen))
     });
     offered.collect()
 }
@@ -100,8 +100,8 @@ mod tests {
             assert_eq!(ends.len(), 4);
             assert_eq!(ends[1].value, expected);
             assert!(ends[1].is_chosen);
-            assert_eq!(ends[1].name, "end of Friday (UTC)");
-            assert_eq!(ends[1].text, "end of Friday (UTC): Sat 28 Nov, 00:00 UTC");
+            assert_eq!(ends[1].name, "Friday (UTC)");
+            assert_eq!(ends[1].text, "Friday (UTC): Sat 28 Nov, 00:00 UTC");
         }
     }
 
