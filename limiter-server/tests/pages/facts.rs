@@ -301,3 +301,21 @@ fn day_of_the_last_use_of_a_token_names_its_zone() {
     let (_, used) = page.split_once("data-label=\"last used\">").unwrap();
     assert!(used.split('<').next().unwrap().ends_with(" UTC"), "{page}");
 }
+
+#[test]
+fn pages_of_an_app_have_titles_of_their_own() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    root.put_policy("search", 0, &policy("search", 5, "shop"));
+    let browser = Browser::signed_in(&server, "root");
+    for (page, title) in [
+        ("", "shop"),
+        ("/connect", "shop: Connect"),
+        ("/people", "shop: People"),
+        ("/tokens", "shop: Tokens"),
+        ("/changes", "shop: Changes"),
+    ] {
+        let page = browser.get(&format!("/e/default/apps/shop{page}")).body;
+        assert!(page.contains(&format!("<title>{title} · default")), "{page}");
+    }
+}

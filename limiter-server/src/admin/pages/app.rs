@@ -39,6 +39,8 @@ const TABS: [(AppTab, &str, &str); 5] = [
 #[derive(Debug)]
 pub(super) struct AppHead {
     pub(super) name: String,
+    /// The title of the page.
+    pub(super) title: String,
     pub(super) tabs: Vec<NavLink>,
     pub(super) apps_href: String,
     /// True if the page refreshes numbers.
@@ -103,12 +105,19 @@ impl AppHead {
             text: (*text).to_owned(),
             is_current: *of == tab,
         });
+        let name = match app {
+            ALL_APPS => "All apps".to_owned(),
+            app => app.to_owned(),
+        };
+        let tabs: Vec<NavLink> = tabs.collect();
+        let current = tabs.iter().find(|of| of.is_current);
         Ok(Self {
-            name: match app {
-                ALL_APPS => "All apps".to_owned(),
-                app => app.to_owned(),
+            title: match current.filter(|_| tab != AppTab::Policies) {
+                Some(of) => format!("{name}: {}", of.text),
+                None => name.clone(),
             },
-            tabs: tabs.collect(),
+            name,
+            tabs,
             is_live: matches!(tab, AppTab::Policies | AppTab::Connect),
             apps_href: links::page(environment, &["apps"]),
         })
@@ -132,7 +141,7 @@ pub(super) async fn policies(
     Query(query): Query<AppQuery>,
 ) -> Result<Response, PageFailure> {
     let head = AppHead::new(&caller, &environment, &app, AppTab::Policies)?;
-    let layout = Layout::of_environment(&caller, &environment, Section::Apps, &*head.name).await?;
+    let layout = Layout::of_environment(&caller, &environment, Section::Apps, &*head.title).await?;
     let mut path = links::api(&environment, &["policies"]) + &format!("?limit={PAGE}");
     // The page of all apps lists policies without a list of apps, which every app lists as well.
     let after = query.after.unwrap_or_default();

@@ -35,7 +35,7 @@ pub(super) async fn show(
     Query(query): Query<OlderQuery>,
 ) -> Result<Response, PageFailure> {
     let head = AppHead::new(&caller, &environment, &app, AppTab::Changes)?;
-    let layout = Layout::of_environment(&caller, &environment, Section::Apps, &*head.name).await?;
+    let layout = Layout::of_environment(&caller, &environment, Section::Apps, &*head.title).await?;
     let path = links::api(&environment, &["audit"]);
     let before = query.before.unwrap_or(i64::MAX);
     let app = links::encode(&app);

@@ -122,7 +122,7 @@ pub(super) async fn show(
     Path((environment, app)): Path<(String, String)>,
 ) -> Result<Response, PageFailure> {
     let head = AppHead::new(&caller, &environment, &app, AppTab::Connect)?;
-    let layout = Layout::of_environment(&caller, &environment, Section::Apps, &*head.name).await?;
+    let layout = Layout::of_environment(&caller, &environment, Section::Apps, &*head.title).await?;
     let (view, mut policies) = read(&caller, &environment, &app).await?;
     let connection = SnippetClient {
         environment: &environment,

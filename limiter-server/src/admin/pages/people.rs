@@ -62,7 +62,7 @@ pub(super) async fn show(
     if caller.actor.role_in(&environment, &app).is_none() {
         return Err(PageFailure::not_found());
     }
-    let layout = Layout::of_environment(&caller, &environment, Section::Apps, &*head.name).await?;
+    let layout = Layout::of_environment(&caller, &environment, Section::Apps, &*head.title).await?;
     let list: GrantListView = caller.api.get(&links::api(&environment, &["grants"])).await?;
     let (grants, others): (Vec<_>, Vec<_>) = list.grants.into_iter().partition(|grant| grant.app == app);
     let common = others.into_iter().filter(|grant| grant.app == ALL_APPS);

@@ -94,7 +94,7 @@ pub(super) async fn of_app(
     Path((environment, app)): Path<(String, String)>,
 ) -> Result<Response, PageFailure> {
     let head = AppHead::new(&caller, &environment, &app, AppTab::Tokens)?;
-    let layout = Layout::of_environment(&caller, &environment, Section::Apps, &*head.name).await?;
+    let layout = Layout::of_environment(&caller, &environment, Section::Apps, &*head.title).await?;
     let mut tokens = all(&caller, &environment).await?;
     let names_app = |scope: &String| {
         let target = scope.rsplit(':').next().unwrap_or_default();
