@@ -19,6 +19,7 @@ use limiter_core::usage::FleetUsage;
 
 use crate::denials::seen_key::{SeenKey, read_library};
 use crate::gateway::Gateway;
+use crate::key_text::recorded;
 use crate::store::{DenialSample, Store, UsageSpan};
 
 /// The interval between passes over the gateway.
@@ -32,7 +33,7 @@ const LATE: i64 = 10 * 60_000_000;
 const OLDEST: i64 = 24 * 3_600_000_000;
 /// The largest number of keys of a policy in one hour.
 const KEYS_PER_HOUR: usize = 20;
-/// The maximum length of a name or a key in the database, in characters.
+/// The maximum length of a name in the database, in characters.
 const MAX_CHARS: usize = 255;
 /// The source of the samples of library processes. Those of gateways have the id of their process.
 const LIBRARY: &str = "library";
@@ -159,7 +160,7 @@ fn most_denied(mut keys: Vec<SeenKey>, start_at: i64, node: &str) -> Vec<DenialS
     let samples = keys.into_iter().map(|of| DenialSample {
         start_at,
         node: node.to_owned(),
-        key: stored_text(&of.key).chars().take(MAX_CHARS).collect(),
+        key: recorded(&stored_text(&of.key)).into_owned(),
         rule: of.rule.as_deref().map(stored_text),
         revision: of.revision.map(number),
         origin: of.origin.map(str::to_owned),

@@ -5,11 +5,25 @@
 //! would be read as a separator: the parts `a / b` and `c` are `a \/ b / c`. A slash between a
 //! space and more backslashes gets one more.
 //!
-//! Invariant: `parts_of(joined(parts))` are the parts. Tests: below, and
-//! `tests/pages/key_parts.rs`.
+//! Records have at most [`RECORDED_CHARS`] characters of the text. [`recorded`] replaces the end of a
+//! longer one by a mark and a hash, so that the records of two long keys differ.
+//!
+//! Invariant: `parts_of(joined(parts))` are the parts. Tests: below, `tests/pages/key_parts.rs`,
+//! and `tests/pages/client_keys.rs`.
 
 use std::borrow::Cow;
 
+use sha2::{Digest as _, Sha256};
+
+/// The largest length of a key in a record, in characters; that of a column of the database.
+const RECORDED_CHARS: usize = 255;
+/// The character between the beginning of a long key and its hash.
+const CUT: char = '…';
+/// The length of the hash of a long key in a record, in hexadecimal digits.
+const HASH_DIGITS: usize = 8;
+/// The message to a user who enters the record of a longer key.
+pub(crate) const CUT_KEY: &str =
+    "Records contain the beginning and a hash of this key, because it is longer. Enter the whole key.";
 /// The separator of the parts.
 const SEPARATOR: &str = " / ";
 
@@ -28,6 +42,27 @@ pub(crate) fn joined<T: AsRef<str>>(parts: impl IntoIterator<Item = T>) -> Strin
 /// Returns the parts of a key from its text.
 pub(crate) fn parts_of(text: &str) -> Vec<String> {
     text.split(SEPARATOR).map(unescaped).collect()
+}
+
+/// Returns the text of a key as records contain it.
+pub(crate) fn recorded(text: &str) -> Cow<'_, str> {
+    if text.len() <= RECORDED_CHARS || text.chars().count() <= RECORDED_CHARS {
+        return Cow::Borrowed(text);
+    }
+    let mut cut: String = text.chars().take(RECORDED_CHARS - 1 - HASH_DIGITS).collect();
+    cut.push(CUT);
+    for byte in Sha256::digest(text).iter().take(HASH_DIGITS / 2) {
+        cut.push_str(&format!("{byte:02x}"));
+    }
+    Cow::Owned(cut)
+}
+
+/// Returns whether a text is the record of a longer key, which names no key.
+pub(crate) fn is_cut(text: &str) -> bool {
+    let is_digit = |of: char| of.is_ascii_digit() || ('a'..='f').contains(&of);
+    let mut last = text.chars().rev();
+    let has_hash = last.by_ref().take(HASH_DIGITS).all(is_digit);
+    has_hash && last.next() == Some(CUT) && text.chars().count() == RECORDED_CHARS
 }
 
 /// Returns the part with a backslash before each slash that follows a space, or a space and
@@ -78,6 +113,17 @@ mod tests {
             assert_eq!(joined(&parts), text);
             assert_eq!(parts_of(text), parts);
         }
+    }
+
+    #[test]
+    fn long_text_is_recorded_by_its_beginning_and_a_hash() {
+        let (short, long) = ("é".repeat(255), "é".repeat(256));
+        assert_eq!(recorded(&short), short);
+        let cut = recorded(&long);
+        assert_eq!(cut.chars().count(), RECORDED_CHARS);
+        assert!(is_cut(&cut) && !is_cut(&short) && !is_cut(&long) && !is_cut(""));
+        assert_eq!(recorded(&cut), cut);
+        assert_ne!(recorded(&(long + "x")), cut);
     }
 
     #[test]

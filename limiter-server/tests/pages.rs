@@ -10,6 +10,8 @@
 
 #[path = "pages/attacks.rs"]
 mod attacks;
+#[path = "pages/client_keys.rs"]
+mod client_keys;
 #[path = "pages/edit.rs"]
 mod edit;
 #[path = "pages/explain.rs"]
@@ -32,10 +34,10 @@ mod preview;
 mod replicas;
 #[path = "pages/roles.rs"]
 mod roles;
-#[path = "pages/snippets.rs"]
-mod snippets;
 #[path = "pages/saves.rs"]
 mod saves;
+#[path = "pages/snippets.rs"]
+mod snippets;
 #[path = "pages/start.rs"]
 mod start;
 #[path = "pages/statements.rs"]

@@ -13,6 +13,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use limiter_core::Origin;
 
+use crate::key_text::recorded;
+
 const SHARDS: usize = 16;
 /// The largest number of keys of a policy in one minute.
 const KEYS_PER_MINUTE: usize = 20;
@@ -20,7 +22,7 @@ const KEYS_PER_MINUTE: usize = 20;
 const MAX_KEYS: usize = 2_048;
 /// The largest number of policies of one shard.
 const MAX_POLICIES: usize = 256;
-/// The length of a kept key in characters.
+/// The length of a kept rule in characters.
 const KEPT_CHARS: usize = 255;
 /// Keys below this usage are not kept.
 const MIN_USED_PERCENT: u8 = 50;
@@ -70,7 +72,7 @@ pub struct LastCall {
 /// The decisions about a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActiveKey {
-    /// The parts of the key, separated by ` / `.
+    /// The parts of the key, separated by ` / `; of a long key the beginning and a hash.
     pub key: String,
     /// The number of denied calls, which is too high by `error` at most.
     pub denied: u64,
@@ -284,7 +286,7 @@ impl PolicyActivity {
         if let Some(table) = self.minutes.back_mut() {
             let KeptCall { key, rule, revision } = kept();
             table.add(ActiveKey {
-                key: key.chars().take(KEPT_CHARS).collect(),
+                key: recorded(&key).into_owned(),
                 denied: u64::from(!call.is_allowed),
                 error: 0,
                 used_percent,

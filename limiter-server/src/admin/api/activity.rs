@@ -15,6 +15,7 @@ use crate::admin::api::caller::AdminCaller;
 use crate::admin::api::policies::is_readable;
 use crate::admin::api::problem::AdminProblem;
 use crate::denials::seen_key::{SeenKey, read_library};
+use crate::key_text::{is_cut, recorded};
 use crate::store::{DenialFilter, DocumentKind, UsageSpan, now_micros};
 
 /// The range without `from`.
@@ -88,7 +89,7 @@ pub(super) async fn list(
             let (denied, full) = (denied.iter().take(MAX_KEYS), full.iter().take(MAX_KEYS));
             let shown = denied.chain(full).map(|key| {
                 let mut shown = json!(key);
-                let fingerprint = admin.key_fingerprint(&namespace, &key.key);
+                let fingerprint = fingerprint_of(&admin, &namespace, &key.key);
                 if let (Some(fields), Some(fingerprint)) = (shown.as_object_mut(), fingerprint) {
                     fields.insert("fingerprint".to_owned(), fingerprint.into());
                 }
@@ -130,10 +131,11 @@ pub(super) async fn denials(
     let from = query.from.unwrap_or_else(|| to.saturating_sub(DAY));
     let from = UsageSpan::Hour.start(from);
     let readable = readable(&admin, &caller, &namespace, query.policy.as_deref()).await?;
+    let key = query.key.as_deref().map(recorded);
     let filter = DenialFilter {
         namespace: &namespace,
         policy: query.policy.as_deref(),
-        key: query.key.as_deref(),
+        key: key.as_deref(),
         range: (from, to),
         limit: MAX_SAMPLES,
     };
@@ -146,7 +148,7 @@ pub(super) async fn denials(
             "node": Some(&of.node).filter(|node| !node.is_empty()),
             "app": of.app,
             "key": of.key,
-            "fingerprint": admin.key_fingerprint(&namespace, &of.key),
+            "fingerprint": fingerprint_of(&admin, &namespace, &of.key),
             "rule": of.rule,
             "revision": of.revision,
             "origin": of.origin,
@@ -164,6 +166,14 @@ pub(super) async fn denials(
         "fingerprint": wanted.and_then(|key| admin.key_fingerprint(&namespace, key)),
         "denials": samples,
     })))
+}
+
+/// Returns the fingerprint of a key; `None` for the record of a longer key.
+fn fingerprint_of(admin: &Admin, namespace: &str, key: &str) -> Option<String> {
+    match is_cut(key) {
+        true => None,
+        false => admin.key_fingerprint(namespace, key),
+    }
 }
 
 /// Returns whether a key was seen under a policy that the caller may read. A name that was deleted

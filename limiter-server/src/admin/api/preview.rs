@@ -19,7 +19,7 @@ use crate::admin::api::problem::AdminProblem;
 use crate::admin::api::subscribers;
 use crate::admin::edit;
 use crate::admin::preview::{UsedKey, preview_in_numbers};
-use crate::key_text::parts_of;
+use crate::key_text::{is_cut, parts_of};
 use crate::policy_text::PolicyText;
 use crate::store::{DocumentKind, StoreError, UsageKind, UsageSpan, UsageTotals, now_micros};
 
@@ -126,7 +126,8 @@ async fn sampled_keys(admin: &Admin, (namespace, name): (&str, &str)) -> Vec<Use
     };
     let now = now_micros();
     let active = handle.gateway.activity().keys(name, (now - SAMPLED, now));
-    let names: Vec<String> = active.into_iter().take(SAMPLED_KEYS).map(|of| of.key).collect();
+    let names = active.into_iter().map(|of| of.key).filter(|key| !is_cut(key));
+    let names: Vec<String> = names.take(SAMPLED_KEYS).collect();
     let parts = names.iter().map(|key| parts_of(key));
     let states = keys::states(admin, (namespace, name), parts.collect()).await;
     let found = names.iter().zip(states).filter_map(|(key, state)| {

@@ -12,6 +12,7 @@ use crate::admin::pages::failure::PageFailure;
 use crate::admin::pages::layout::NavLink;
 use crate::admin::pages::links;
 use crate::admin::pages::time::PageTime;
+use crate::key_text::is_cut;
 use crate::store::UsageSpan;
 
 /// The number of keys in a list.
@@ -77,8 +78,9 @@ pub(super) struct UtilisationView {
 pub(super) struct KeyActivityRow {
     pub(super) of: KeyActivityView,
     pub(super) policy_href: String,
-    /// The page on which the key is raised, blocked and reset.
-    pub(super) customer: String,
+    /// The page on which the key is raised, blocked and reset; `None` for the record of a longer
+    /// key, which names no key.
+    pub(super) customer: Option<String>,
     pub(super) explain: String,
 }
 
@@ -191,15 +193,19 @@ impl KeyActivityView {
 
 impl KeyActivityRow {
     pub(super) fn new(environment: &str, of: KeyActivityView) -> Self {
-        let (policy, key) = (links::encode(&of.policy), links::encode(&of.key));
-        let (customers, explain) = (
-            links::page(environment, &["customers"]),
-            links::page(environment, &["explain"]),
-        );
+        let explain = links::page(environment, &["explain"]);
+        let key = match is_cut(&of.key) {
+            true => String::new(),
+            false => format!("&key={}", links::encode(&of.key)),
+        };
         Self {
             policy_href: links::page(environment, &["policies", &of.policy]),
-            customer: format!("{customers}?key={key}"),
-            explain: format!("{explain}?policy={policy}&key={key}&at={}", of.last_at.0),
+            customer: (!is_cut(&of.key)).then(|| links::customer(environment, &of.key)),
+            explain: format!(
+                "{explain}?policy={}{key}&at={}",
+                links::encode(&of.policy),
+                of.last_at.0
+            ),
             of,
         }
     }
@@ -269,10 +275,10 @@ impl KeyTables {
             Some(shown.map(|of| KeyActivityRow::new(environment, of)).collect())
         };
         let fullest = list.utilisation.as_ref().and_then(|of| of.fullest.clone());
-        let customers = links::page(environment, &["customers"]);
+        let fullest = fullest.filter(|key| !is_cut(key));
         Ok(Self {
             fullest: fullest.map(|key| NavLink {
-                href: format!("{customers}?key={}", links::encode(&key)),
+                href: links::customer(environment, &key),
                 text: key,
                 is_current: false,
             }),

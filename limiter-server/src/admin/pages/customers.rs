@@ -30,7 +30,7 @@ use crate::admin::pages::time::PageTime;
 use crate::admin::pages::views::PolicyView;
 use crate::admin::pages::{links, render, see};
 use crate::admin::permissions::AdminAction;
-use crate::key_text::{joined, parts_of};
+use crate::key_text::{CUT_KEY, is_cut, joined, parts_of, recorded};
 use crate::store::now_micros;
 
 /// The largest number of forms of declared keys.
@@ -60,6 +60,14 @@ struct DeclaredKeyForm {
 }
 
 impl CustomerQuery {
+    /// Returns the key or the part: as it is if it is a whole key, and else as a user enters it.
+    fn text(&self) -> &str {
+        match self.whole {
+            Some(_) => &self.key,
+            None => self.key.trim(),
+        }
+    }
+
     /// Returns the name and the value of a part.
     fn part(&self) -> Option<(String, String)> {
         let part = self.key.trim().split_once('=').filter(|_| self.whole.is_none());
@@ -224,7 +232,9 @@ pub(super) async fn show(
         };
         return Ok(see(&format!("{customers}?key={}{whole}", links::encode(key))));
     }
-    let key = query.key.trim().to_owned();
+    let key = query.text().to_owned();
+    let failure = of_parts.err();
+    let failure = failure.or_else(|| is_cut(&key).then(|| CUT_KEY.to_owned()));
     let mut page = CustomersTemplate {
         layout: layout.with_notice(query.notice.as_deref()),
         href: links::page(&environment, &["customers"]),
@@ -240,13 +250,13 @@ pub(super) async fn show(
         rows: Vec::new(),
         denials: Vec::new(),
         is_truncated: false,
-        failure: of_parts.err(),
+        failure,
         blocks_href: links::page(&environment, &["blocks"]),
         block_in: Vec::new(),
         raise_ends: offered_days(PageTime(now_micros())),
         block_ends: offered_block_ends(PageTime(now_micros())),
     };
-    if key.is_empty() {
+    if key.is_empty() || page.failure.is_some() {
         return Ok(render(&page));
     }
     match look_up(&caller, &environment, &query).await {
@@ -323,7 +333,7 @@ async fn look_up(
             return Ok((found, Some((name, value))));
         }
     }
-    let asked = format!("{path}?key={}", links::encode(query.key.trim()));
+    let asked = format!("{path}?key={}", links::encode(query.text()));
     Ok((caller.api.get(&asked).await?, None))
 }
 
@@ -344,7 +354,7 @@ async fn denials(
     };
     let is_asked = |of: &KeyActivityView| match part {
         Some(part) => has_part(&of.policy, &of.key, part),
-        None => of.key == key,
+        None => of.key == recorded(key),
     };
     let keys = list.keys.unwrap_or_default().into_iter();
     let keys = keys.filter(|of| of.is_denied() && is_asked(of));
@@ -374,11 +384,8 @@ pub(super) async fn reset(
         .api
         .send(Method::POST, &path, &[], &json!({ "key": parts_of(&form.key) }))
         .await?;
-    let page = links::page(&environment, &["customers"]);
-    Ok(see(&format!(
-        "{page}?key={}&notice=reset",
-        links::encode(&form.key)
-    )))
+    let page = links::customer(&environment, &form.key);
+    Ok(see(&format!("{page}&notice=reset")))
 }
 
 #[cfg(test)]

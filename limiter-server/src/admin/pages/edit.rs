@@ -50,14 +50,14 @@ struct EditTemplate {
     name: String,
     is_new: bool,
     revision: i64,
-    /// The reason that the author entered.
-    reason: String,
     is_text: bool,
     fields: PolicyFields,
     text: String,
     /// The text whose policy the form shows; empty for the saved one.
     base: String,
     inheritance: String,
+    /// The reason that the author entered.
+    reason: String,
     /// The key whose state after the change is shown.
     key: String,
     /// The fields of the declared parts of the key; empty for one field.
@@ -151,13 +151,13 @@ impl<'a> Editor<'a> {
             links: PolicyLinks::new(self.environment, &self.name, apps),
             name: self.name.clone(),
             is_new: self.current.is_none(),
-            reason: String::new(),
             revision: self.current.as_ref().map_or(0, |of| of.revision),
             is_text: text.is_some(),
             fields,
             text: text.unwrap_or_default(),
             base: String::new(),
             inheritance: "as_is".to_owned(),
+            reason: String::new(),
             key: String::new(),
             key_fields: fields_of(&self.declared_parts(), ""),
             rights,
@@ -169,13 +169,13 @@ impl<'a> Editor<'a> {
         })
     }
 
-        page.reason = form.reason.unwrap_or_default();
     /// Returns the page with the content of a form.
     async fn page_of(&self, form: EditForm) -> Result<EditTemplate, PageFailure> {
         let (key, inheritance) = (form.entered_key(), form.inheritance().to_owned());
         let mut page = self.page(form.fields, form.text).await?;
         page.base = form.base.unwrap_or_default();
         page.inheritance = inheritance;
+        page.reason = form.reason.unwrap_or_default();
         page.key_fields = fields_of(&self.declared_parts(), &key);
         page.key = key;
         if !page.is_new && form.revision > 0 {
@@ -208,13 +208,13 @@ pub(super) async fn new(
         ));
     }
     let editor = Editor {
-    let base = PolicyFields::base(NEW_NAME, app.as_deref());
         caller: &caller,
         environment: &environment,
         name: String::new(),
         current: None,
     };
     let fields = PolicyFields::new(app.as_deref().unwrap_or_default());
+    let base = PolicyFields::base(NEW_NAME, app.as_deref());
     let as_text = query.form.as_deref() == Some("toml");
     let text = as_text.then(|| fields.text(NEW_NAME, &base)).transpose();
     let text = text.map_err(PageFailure::unprocessable)?;
@@ -331,6 +331,9 @@ async fn show_tab(editor: &Editor<'_>, tab: EditTab, mut form: EditForm) -> Resu
     Ok(match page.failure {
         None => render(&page),
         Some(_) => render_unprocessable(&page),
+    })
+}
+
 /// Shows the text that the API did not save, with its reason.
 pub(super) async fn show_refused(
     caller: &PageCaller,
@@ -342,9 +345,6 @@ pub(super) async fn show_refused(
     let mut page = editor.page_of(form).await?;
     page.failure = Some(failure.detail);
     Ok(render_unprocessable(&page))
-}
-
-    })
 }
 
 async fn show_preview(editor: &Editor<'_>, form: EditForm) -> Result<Response, PageFailure> {

@@ -28,7 +28,7 @@ use crate::admin::pages::views::RevisionView;
 use crate::admin::pages::{links, render};
 use crate::admin::sentence::sentence;
 use crate::gateway::rules::key_of;
-use crate::key_text::parts_of;
+use crate::key_text::{CUT_KEY, is_cut, parts_of, recorded};
 use crate::policy_text::PolicyText;
 use crate::secret::fingerprint::is_fingerprint;
 use crate::store::now_micros;
@@ -161,7 +161,7 @@ async fn explain(
     let usage: PointListView = caller.api.get(&range).await?;
     let counts = usage.points.first().map(|point| point.counts);
     let denials = denials(caller, environment, query, minute).await?;
-    let of_key = (query.policy.as_str(), query.key.trim());
+    let of_key = (query.policy.as_str(), query.key.as_str());
     let samples = activity::samples(caller, environment, of_key, at).await?;
     let fingerprint = samples.fingerprint;
     let samples = samples.denials.into_iter();
@@ -187,7 +187,7 @@ async fn explain(
             "{}?policy={}&key={}&at={at}",
             links::page(environment, &["explain"]),
             links::encode(&query.policy),
-            links::encode(query.key.trim())
+            links::encode(&query.key)
         ),
         href: links::page(environment, &["policies", &query.policy]),
         sentence: text.as_ref().map(sentence),
@@ -195,7 +195,7 @@ async fn explain(
             .iter()
             .flat_map(|text| text.entry().key_parts().map(str::to_owned))
             .collect(),
-        quota: text.as_ref().and_then(|text| quota_of(text, query.key.trim())),
+        quota: text.as_ref().and_then(|text| quota_of(text, &query.key)),
         revision,
         invalid: invalid_text(usage.invalid),
         store: StoreFact::of(&usage, counts.unwrap_or_default()),
@@ -220,7 +220,7 @@ async fn denials(
 ) -> Result<MinuteDenials, PageFailure> {
     let range = (minute, minute + MINUTE - 1);
     let list = activity::read(caller, environment, Some(&query.policy), Some(range)).await?;
-    let wanted = query.key.trim();
+    let wanted = recorded(&query.key);
     Ok(match list.keys {
         None => MinuteDenials::NotRecorded,
         // The record of a node starts with its process, so an empty one states nothing.
@@ -283,7 +283,7 @@ async fn overlays(
         (false, true) => " It had no effect: the policy was off.",
         (false, false) => "",
     };
-    let key = query.key.trim();
+    let key = query.key.as_str();
     if key.is_empty() {
         let blocks = blocks(caller, environment, Some(at)).await?;
         let count = blocks.iter().filter(|of| of.reach(apps).is_some()).count();
@@ -341,7 +341,10 @@ pub(super) async fn show(
 ) -> Result<Response, PageFailure> {
     let layout = Layout::of_environment(&caller, &environment, Section::Explain, "Explain").await?;
     query.policy = query.policy.trim().to_owned();
-    query.key = query.key.trim().to_owned();
+    // A link names a time and the exact key, which can start or end with a space.
+    if query.at.is_none() {
+        query.key = query.key.trim().to_owned();
+    }
     let now = now_micros();
     if let Some(key) = query.parts.text() {
         query.key = key;
@@ -350,6 +353,7 @@ pub(super) async fn show(
     let (explanation, failure) = match (query.policy.is_empty(), query.at(now)) {
         (true, _) => (None, None),
         (false, None) => (None, Some("The time is not like 2026-11-23T14:03.".to_owned())),
+        (false, _) if is_cut(&query.key) => (None, Some(CUT_KEY.to_owned())),
         (false, Some(at)) => match explain(&caller, &environment, &query, at).await {
             Ok(explanation) => (Some(explanation), None),
             Err(failure) if failure.status == axum::http::StatusCode::NOT_FOUND => (
@@ -362,14 +366,10 @@ pub(super) async fn show(
     Ok(render(&ExplainTemplate {
         href: links::page(&environment, &["explain"]),
         time: PageTime(query.at(now).unwrap_or(now)).field_text(),
-        customers: format!(
-            "{}?key={}",
-            links::page(&environment, &["customers"]),
-            links::encode(query.key.trim())
-        ),
+        customers: links::customer(&environment, &query.key),
         key_fields: explanation
             .as_ref()
-            .map(|of| fields_of(&of.declared, query.key.trim()))
+            .map(|of| fields_of(&of.declared, &query.key))
             .unwrap_or_default(),
         query,
         explanation,

@@ -32,6 +32,17 @@ pub(super) fn page(environment: &str, segments: &[&str]) -> String {
     path(&["e", environment]) + &path(segments)
 }
 
+/// Returns the page of a customer by the whole key. A key can look like one part of keys, and can
+/// start or end with a space; clients choose keys.
+pub(super) fn customer(environment: &str, key: &str) -> String {
+    let page = page(environment, &["customers"]);
+    let whole = match key.contains('=') || key.trim() != key {
+        true => "&whole=1",
+        false => "",
+    };
+    format!("{page}?key={}{whole}", encode(key))
+}
+
 /// Returns the sign-in page that leads to a page afterwards.
 pub(super) fn sign_in_href(next: &str) -> String {
     match next {
@@ -83,6 +94,11 @@ mod tests {
             "/e/prod/policies/a%2Fb%20%3Cc%3E"
         );
         assert_eq!(api("x", &["apps"]), "/namespaces/x/apps");
+        assert_eq!(customer("prod", "acme"), "/e/prod/customers?key=acme");
+        for (key, encoded) in [("a=b", "a%3Db"), (" a", "%20a")] {
+            let expected = format!("/e/prod/customers?key={encoded}&whole=1");
+            assert_eq!(customer("prod", key), expected);
+        }
         assert_eq!(sign_in_href("/e/a?q=1"), "/signin?next=%2Fe%2Fa%3Fq%3D1");
     }
 }

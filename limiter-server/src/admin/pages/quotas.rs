@@ -167,7 +167,6 @@ pub(super) async fn raise(
     };
     let before = applied_changes(&caller, &environment);
     let status = save(&caller, (&environment, &form.policy), quota).await?;
-    let page = links::page(&environment, &["customers"]);
     let notice = match notice(status) {
         "saved" => "raised",
         other => other,
@@ -179,8 +178,8 @@ pub(super) async fn raise(
             sleep(CHECK_INTERVAL).await;
         }
     }
-    let key = links::encode(&form.key);
-    Ok(see(&format!("{page}?key={key}&notice={notice}")))
+    let page = links::customer(&environment, &form.key);
+    Ok(see(&format!("{page}&notice={notice}")))
 }
 
 pub(super) async fn remove_quota(

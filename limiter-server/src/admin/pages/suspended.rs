@@ -9,6 +9,7 @@ use askama::Template;
 use axum::extract::{Path, Query};
 use axum::http::Method;
 use axum::response::Response;
+use limiter_tower::key::IpNet;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -292,7 +293,18 @@ pub(super) async fn block(
             )));
         }
         // A colon of a block also matches a colon in a part of a key.
-        _ => ("key", parts_of(&form.key).join(":")),
+        kind => {
+            let text = parts_of(&form.key).join(":");
+            // A client can choose a key that is a network, and deny the addresses of others by it.
+            if kind.is_empty() && text.contains('/') && text.parse::<IpNet>().is_ok() {
+                return Err(PageFailure::unprocessable(format!(
+                    "The key {} is a network, so a block of it would deny all addresses of the network. Block \
+                     another part of the key instead, or use the form of the page Suspended.",
+                    form.key
+                )));
+            }
+            ("key", text)
+        }
     };
     let until = match form.until.trim() {
         "" => None,

@@ -170,7 +170,7 @@ pub(in crate::admin::api) async fn blocks(
         let apps = block.app().map(|app| [app.to_owned()]);
         is_readable(&caller.0, &namespace, apps.as_ref().map(<[String; 1]>::as_slice))
     });
-    let key = query.key.as_deref().map(str::trim).filter(|key| !key.is_empty());
+    let key = query.key.as_deref().filter(|key| !key.trim().is_empty());
     let declared = match &query.policy {
         Some(policy) => declared_parts(&admin, &namespace, policy, now).await?,
         None => Vec::new(),
