@@ -167,7 +167,7 @@ impl Limiter {
     pub(crate) fn policies_of(&self, requests: &[LimitRequest<'_>]) -> SmallVec<[Policy; 1]> {
         let requests = requests.iter().map(LimitRequest::borrowed);
         requests
-            .map(|request| self.with_defaults(request).policy().clone())
+            .map(|request| request.with_defaults(&self.inner.defaults).policy().clone())
             .collect()
     }
 
