@@ -307,14 +307,16 @@ impl PolicyRegistry {
             self.0.revision.send_modify(|_| ());
             return;
         }
-        self.renew_rules(&sources);
         self.renew_overlays(&sources);
         let policies = sources.all_effective();
         let old = {
             let mut now = self.0.policies.write();
+            // Gateways find the policy of a rule by two reads: one that has read the new rules or
+            // the new revision waits for the new policies.
+            self.renew_rules(&sources);
+            self.count_change();
             std::mem::replace(&mut *now, policies)
         };
-        self.count_change();
         // Deallocation may take long, so it happens after the lock is released.
         drop(old);
     }
@@ -375,7 +377,8 @@ impl PolicyRegistry {
         drop(old);
     }
 
-    /// Called after the effective policies have changed, so that notified tasks read the new ones.
+    /// Called after the effective policies have changed, or while they are locked for the change, so
+    /// that notified tasks read the new ones.
     fn count_change(&self) {
         self.0.revision.send_modify(|revision| *revision += 1);
     }

@@ -311,3 +311,34 @@ async fn rejected_file_is_adopted_after_removal_of_conflicting_policy() {
     until("it is adopted", || registry.get("p").is_some()).await;
     assert!(followed.last_error().is_none());
 }
+
+/// Gateways find the policies of rules by two reads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reader_of_a_rule_finds_its_policy_or_a_later_revision() {
+    let dir = Dir::new("rules-and-policies");
+    // The more policies, the longer a change takes.
+    let others: String = (0..200)
+        .map(|number| sized(1).replace("policy.p", &format!("policy.other{number}")))
+        .collect();
+    let text = |name: &str| {
+        let policy = sized(1).replace("policy.p", &format!("policy.{name}"));
+        format!("{policy}{others}[[rule]]\nmatch = ['a']\npolicy = '{name}'\n")
+    };
+    let texts = [text("one"), text("two")];
+    let registry = PolicyRegistry::new();
+    let publish = move |registry: &PolicyRegistry, number: usize| {
+        let path = dir.write(&texts[number % 2]);
+        FileSource::follow(registry, path).unwrap().stop();
+    };
+    publish(&registry, 0);
+    let reader = registry.clone();
+    let publishing =
+        tokio::task::spawn_blocking(move || (1..200).for_each(|number| publish(&registry, number)));
+    while !publishing.is_finished() {
+        let revision = reader.revision();
+        let rules = reader.rules();
+        let is_found = reader.get(rules[0].policy()).is_some();
+        assert!(is_found || reader.revision() != revision, "{}", rules[0].policy());
+    }
+    publishing.await.unwrap();
+}

@@ -16,6 +16,7 @@ pub(crate) mod rpc;
 mod status;
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use limiter_core::{Amount, Policy, Rejection};
@@ -37,6 +38,9 @@ use crate::settings::Unmatched;
 
 /// The time after the decision deadline in which refunds and further decisions can end.
 const GRACE: Duration = Duration::from_millis(2);
+
+/// The largest number of further lookups of a request while rules and policies change.
+const MAX_REPETITIONS: usize = 8;
 
 /// The operation that a descriptor requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,8 +92,7 @@ impl Gateway {
             return Err(Status::unavailable("the server has no policies yet"));
         }
         self.validate(&request)?;
-        let rules = self.policies().rules(self.limiter());
-        let requested = self.requested(client, &request, &rules)?;
+        let (rules, requested) = self.find_limits(client, &request)?;
         let deadline = self.envoy_settings().decision_deadline + GRACE;
         match deadline::within(deadline, self.decide(&requested)).await {
             Some(Ok(results)) => {
@@ -122,6 +125,36 @@ impl Gateway {
             ))),
             None => Ok(()),
         }
+    }
+
+    /// Finds the limits of the descriptors, under one version of the rules and the policies: while
+    /// both change, neither the old nor the new policy of a descriptor may be found.
+    fn find_limits(
+        &self,
+        client: &Client,
+        request: &RateLimitRequest,
+    ) -> Result<(Arc<RuleSet>, Vec<Requested>), Status> {
+        let is_unmatched = |of: &Requested| of.operation == Operation::Unmatched;
+        let mut rules = self.policies().rules(self.limiter());
+        let mut found = self.requested(client, request, &rules);
+        for _ in 0..MAX_REPETITIONS {
+            if found.as_ref().is_ok_and(|found| !found.iter().any(is_unmatched)) {
+                break;
+            }
+            let current = self.policies().rules(self.limiter());
+            if Arc::ptr_eq(&rules, &current) {
+                break;
+            }
+            rules = current;
+            found = self.requested(client, request, &rules);
+        }
+        let found = found?;
+        for (descriptor, of) in request.descriptors.iter().zip(&found) {
+            if is_unmatched(of) {
+                self.unmatched().record(&request.domain, &descriptor.entries);
+            }
+        }
+        Ok((rules, found))
     }
 
     fn requested(
@@ -174,7 +207,6 @@ impl Gateway {
                 Some((policy, matched))
             });
             let Some((policy, matched)) = found else {
-                self.unmatched().record(&request.domain, &descriptor.entries);
                 return Ok(Requested {
                     operation: Operation::Unmatched,
                     limit: None,
@@ -337,4 +369,73 @@ pub(crate) fn status_of_denial(denial: &AccessDenial) -> Status {
 /// Returns the name of a policy for explanations.
 fn policy_name(policy: Option<&Policy>) -> &str {
     policy.map_or("unmatched", Policy::name)
+}
+
+#[cfg(test)]
+mod tests {
+    use limiter_core::Limiter;
+    use limiter_core::registry::{PolicyRegistry, Rule};
+
+    use super::*;
+    use crate::gateway::envoy::messages::Entry;
+    use crate::gateway::readiness::Readiness;
+    use crate::settings::Settings;
+
+    fn gateway(registry: &PolicyRegistry) -> Gateway {
+        let limiter = Limiter::in_process().registry(registry).build();
+        let path = std::env::temp_dir().join(format!("limiter-envoy-{}.toml", std::process::id()));
+        std::fs::write(&path, "policies = 'policies.toml'\n").unwrap();
+        let settings = Settings::of_file(&path).unwrap();
+        std::fs::remove_file(path).unwrap();
+        Gateway::new(limiter, &settings, Readiness::new(true))
+    }
+
+    /// Puts another policy in force by its rule, which at each time leads to a policy.
+    fn publish(registry: &PolicyRegistry, [new, old]: [&str; 2]) {
+        let policy = Policy::token_bucket(new).capacity(1_000_000).rate("1/s");
+        registry.set(policy.build().unwrap());
+        registry.set_rules([Rule::new(new, ["user"]).unwrap()]).unwrap();
+        registry.remove(old);
+    }
+
+    #[test]
+    fn publication_leaves_no_descriptor_without_a_limit() {
+        let registry = PolicyRegistry::new();
+        publish(&registry, ["one", "none"]);
+        let gateway = gateway(&registry);
+        let descriptor = RateLimitDescriptor {
+            entries: vec![Entry {
+                key: "user".to_owned(),
+                value: "ann".to_owned(),
+            }],
+            ..RateLimitDescriptor::default()
+        };
+        let request = RateLimitRequest {
+            domain: "edge".to_owned(),
+            descriptors: vec![descriptor; 100],
+            hits_addend: 1,
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        let publishing = std::thread::spawn(move || {
+            for _ in 0..100 {
+                publish(&registry, ["two", "one"]);
+                // A request takes less time.
+                std::thread::sleep(Duration::from_millis(10));
+                publish(&registry, ["one", "two"]);
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+        while !publishing.is_finished() {
+            let decided = gateway.rate_limit_of_peer(&Client::Anonymous, None, request.clone());
+            // A slow machine can exceed the deadline.
+            if let Ok(answer) = runtime.block_on(decided) {
+                let mut statuses = answer.statuses.iter();
+                assert!(statuses.all(|status| status.current_limit.is_some()));
+            }
+        }
+        publishing.join().unwrap();
+    }
 }
