@@ -273,6 +273,29 @@ fn roles_limit_the_scope_of_overlays() {
     assert_eq!(block(&owner, Some("mobile")), 404);
 }
 
+/// A suspension of the name of a deleted policy would apply to the policy of the next app.
+#[test]
+fn owner_of_a_deleted_policy_does_not_suspend_its_name() {
+    let (_server, root) = with_policy();
+    let owner = root.add_user("owner", &[("checkout", "owner")]);
+    let text = format!("{}apps = ['checkout']\n", policy_of_all("mail", 5));
+    assert_eq!(root.put_policy("mail", 0, &text).status, 200);
+    let suspend = |caller: &AdminClient| {
+        let body = json!({ "scope": "policy:mail", "enforcement": "off", "for_seconds": 600 });
+        caller.send("POST", SUSPENSIONS, &[], &body)
+    };
+    let suspended = suspend(&owner);
+    assert_eq!(suspended.status, 200, "{}", suspended.body);
+    let path = "/namespaces/default/policies/mail";
+    let deleted = owner.send("DELETE", path, &[("if-match", "1")], &Value::Null);
+    assert_eq!(deleted.status, 200, "{}", deleted.body);
+    assert_eq!(suspend(&owner).status, 403);
+    let extended = format!("{SUSPENSIONS}/{}", suspended.json()["id"].as_str().unwrap());
+    let extended = owner.send("PUT", &extended, &[], &json!({ "for_seconds": 900 }));
+    assert_eq!(extended.status, 403, "{}", extended.body);
+    assert_eq!(suspend(&root).status, 200);
+}
+
 fn registry_of(redis: &RedisServer) -> RedisRegistry {
     let limiter = Limiter::redis(redis.url()).namespace("prod").build().unwrap();
     limiter.redis_registry().unwrap()

@@ -1,8 +1,9 @@
 //! Suspensions of policies: the routes that list and add them.
 //!
 //! A suspension has a scope (a policy, an app or all), a mode, an optional start and a required
-//! end. It needs the role owner in all apps of its scope, and for all policies an administrator of
-//! the namespace. The list also names the subscribers whose version does not apply suspensions.
+//! end. It needs the role owner in all apps of its scope, which are all apps for a name without a
+//! policy, and for all policies an administrator of the namespace. The list also names the
+//! subscribers whose version does not apply suspensions.
 //!
 //! Tests: `tests/overlays.rs`, and `explanation_states_the_suspension_of_that_time` in
 //! `tests/pages/tasks.rs`.
@@ -108,6 +109,11 @@ async fn apps_of(
     }
 }
 
+async fn is_deleted(admin: &Admin, namespace: &str, name: &str) -> Result<bool, AdminProblem> {
+    let found = admin.store().document(namespace, DocumentKind::Policy, name);
+    Ok(found.await?.is_some_and(|document| document.is_deleted))
+}
+
 /// Fails unless the caller may suspend: an owner of all apps of a policy, an owner of an app, an
 /// administrator of the namespace for all.
 async fn require_suspend(
@@ -119,7 +125,11 @@ async fn require_suspend(
     if *scope == SuspensionScope::All {
         return caller.require_admin(admin, namespace);
     }
-    let apps = apps_of(admin, namespace, scope).await?;
+    let apps = match scope {
+        // The next policy of the name can be one of any app.
+        SuspensionScope::Policy(name) if is_deleted(admin, namespace, name).await? => None,
+        scope => apps_of(admin, namespace, scope).await?,
+    };
     let apps = apps.as_deref();
     let verdict = may(
         &caller.0,
