@@ -12,7 +12,7 @@
 
 pub(crate) mod seen_key;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use limiter_core::usage::FleetUsage;
@@ -91,7 +91,13 @@ impl DenialRecorder {
         };
         let activity = gateway.activity();
         let mut samples = Vec::new();
-        for start in hours(now.saturating_sub(LATE), now) {
+        let mut starts: BTreeSet<i64> = hours(now.saturating_sub(LATE), now).collect();
+        // After the clock was set back, calls count for the newest minute until that time.
+        let is_behind = self.recorded > now;
+        if is_behind {
+            starts.extend(hours(self.recorded.saturating_sub(LATE), self.recorded));
+        }
+        for start in starts {
             let end = start.saturating_add(UsageSpan::Hour.micros()).saturating_sub(1);
             for policy in activity.policies() {
                 let keys = activity.keys(&policy, (start, end)).into_iter();
@@ -100,7 +106,7 @@ impl DenialRecorder {
             }
         }
         let last = samples.iter().map(|of| of.last_at).max();
-        samples.retain(|of| of.last_at > self.recorded);
+        samples.retain(|of| is_behind || of.last_at > self.recorded);
         if samples.is_empty() {
             return Ok(());
         }

@@ -12,8 +12,12 @@ mod support;
 use std::time::Duration;
 
 use limiter_core::usage::UsageReporting;
-use limiter_core::{Limiter, ManualClock, Policy};
+use limiter_core::{Limiter, ManualClock, Origin, Policy};
 use limiter_server::denials::DenialRecorder;
+use limiter_server::gateway::Gateway;
+use limiter_server::gateway::activity::{DecidedCall, KeptCall};
+use limiter_server::gateway::readiness::Readiness;
+use limiter_server::settings::Settings;
 use limiter_server::store::{DenialFilter, Store};
 use limiter_testing::RedisServer;
 use serde_json::{Value, json};
@@ -24,7 +28,7 @@ use support::descriptors::{descriptor_of, request};
 use support::http;
 use support::resp::encode;
 use support::rls::RlsClient;
-use support::server::{Server, wait_until};
+use support::server::{Directory, Server, wait_until};
 use support::sockets;
 
 const PATIENT: Duration = Duration::from_secs(20);
@@ -205,4 +209,54 @@ fn samples_are_recorded_once_in_sqlite() {
 fn samples_are_recorded_once_in_postgres() {
     let database = Database::postgres();
     block_on(samples_of_library_are_recorded_once(&database.create("library")));
+}
+
+/// A step of the clock to an earlier minute, and to an earlier hour.
+#[tokio::test]
+async fn samples_do_not_pause_after_the_clock_was_set_back() {
+    const MINUTE: i64 = 60_000_000;
+    let directory = Directory::new();
+    let settings = directory.write("limiter-server.toml", "policies = 'policies.toml'\n");
+    let settings = Settings::of_file(&settings).unwrap();
+    let gateway = Gateway::new(Limiter::in_process().build(), &settings, Readiness::new(true));
+    let url = format!("sqlite:{}", directory.path().join("limiter.db").display());
+    let store = Store::open(&url).await.unwrap();
+    let recorder = DenialRecorder::new(store.clone(), "prod");
+    let mut recorder = recorder.with_gateway(gateway.clone(), "n1", "process");
+    let start = 1_000 * 60 * MINUTE + 30 * MINUTE;
+    for (at, key, expected) in [
+        (start, "ann", [1, 0]),
+        (start - MINUTE, "ann", [2, 0]),
+        (start - MINUTE, "bob", [2, 1]),
+        (start - 45 * MINUTE, "bob", [2, 2]),
+        (start + 2 * MINUTE, "ann", [3, 2]),
+    ] {
+        let call = DecidedCall {
+            policy: "search",
+            peer: None,
+            is_allowed: false,
+            numbers: Some((0, 1)),
+            origin: Origin::Memory,
+        };
+        let kept = || KeptCall {
+            key: key.to_owned(),
+            rule: None,
+            revision: 1,
+        };
+        gateway.activity().record(call, kept, at);
+        recorder.record_gateway(at).await.unwrap();
+        let filter = DenialFilter {
+            namespace: "prod",
+            policy: Some("search"),
+            key: None,
+            range: (0, i64::MAX),
+            limit: 100,
+        };
+        let samples = store.denials(filter).await.unwrap();
+        let denied = |key: &str| {
+            let of_key = samples.iter().filter(|of| of.key == key);
+            of_key.map(|of| of.denied).sum::<i64>()
+        };
+        assert_eq!(["ann", "bob"].map(denied), expected, "at {at}: {samples:?}");
+    }
 }
