@@ -380,6 +380,27 @@ async fn empty_database_imports_the_registry_and_publishes_nothing() {
     );
 }
 
+/// The database is empty, since the registry was empty at its first import, and Redis is restored
+/// from an older copy with policies.
+#[tokio::test]
+async fn empty_database_imports_an_older_registry() {
+    let setup = Setup::new().await;
+    setup.change_outside(|_| ()).await;
+    setup.publish().await;
+    let confirmed = setup.store.publication("prod").await.unwrap().registry_revision;
+    assert!(confirmed > 5, "{confirmed}");
+    let older = format!("revision = 5\n{}", text("a", 5));
+    setup.redis.command(&["SET", "prod|book", &older]);
+    setup.publish().await;
+    assert_eq!(setup.in_force("a").await, Some(5));
+    assert_eq!(setup.document("a").await.updated_by, "outside");
+    let (revision, _) = registry_of(&setup.redis).read().await.unwrap().unwrap();
+    assert!(
+        i64::try_from(revision).unwrap() > confirmed,
+        "followers accept it"
+    );
+}
+
 #[tokio::test]
 async fn restored_database_imports_and_distrusts_its_credentials() {
     let setup = Setup::new().await;

@@ -94,7 +94,9 @@ pub fn next_step(known: &KnownState, observed: Option<&ObservedRegistry>) -> Ste
             },
         };
     };
-    if known.documents.is_empty() && observed.revision > known.confirmed {
+    // An empty database has nothing to publish in place of an older registry.
+    let is_earlier = observed.revision < known.confirmed && !observed.contents.is_empty();
+    if known.documents.is_empty() && (observed.revision > known.confirmed || is_earlier) {
         return Step::Import {
             documents: observed.contents.keys().cloned().collect(),
             restored: observed.follows_lost_change,

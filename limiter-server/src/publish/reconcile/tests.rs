@@ -129,6 +129,11 @@ fn empty_database_imports_the_registry() {
     let found = observed(9, [("a", "1"), ("b", "1")]);
     assert_eq!(next_step(&known(0, []), Some(&found)), import(["a", "b"]));
     assert_eq!(next_step(&known(9, []), Some(&observed(9, []))), Step::Nothing);
+    // An empty registry was imported, and Redis was restored from an older copy.
+    let older = observed(7, [("a", "1")]);
+    assert_eq!(next_step(&known(9, []), Some(&older)), import(["a"]));
+    let step = next_step(&known(9, []), Some(&observed(7, [])));
+    assert_eq!(step, Step::PublishAll { went_back: true });
 }
 
 #[test]
