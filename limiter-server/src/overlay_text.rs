@@ -2,13 +2,18 @@
 //!
 //! The database stores them as one document in the TOML form of a registry. The file parses and
 //! writes the text, adds entries to a registry, removes ended ones before they prevent new ones,
-//! and describes the changes between two registries for the history. Tests: below,
-//! `tests/overlays.rs`, `tests/policy_command.rs`.
+//! and describes the changes between two registries for the history. In the text of a registry, it
+//! replaces them beside policies that cannot be read. Tests: below, `tests/overlays.rs`,
+//! `tests/policy_command.rs`.
 
 use limiter_core::registry::{Block, PolicyRegistry};
 use limiter_core::{ConfigError, Timestamp};
+use toml::{Table, Value};
 
 use crate::policy_text::TextError;
+
+/// The tables of suspensions and blocks in the text of a registry.
+const TABLES: [&str; 2] = ["suspend", "block"];
 
 /// Parses a text that contains suspensions and blocks only.
 ///
@@ -33,6 +38,49 @@ pub fn of(registry: &PolicyRegistry) -> Result<String, ConfigError> {
     let overlays = PolicyRegistry::new();
     copy(registry, &overlays)?;
     Ok(overlays.to_toml())
+}
+
+/// Returns the suspensions and blocks in the text of a registry. Policies and rules may have
+/// errors.
+///
+/// # Errors
+///
+/// [`TextError`] for a text that is not TOML, and with the errors of suspensions and blocks.
+pub fn read_from(text: &str) -> Result<PolicyRegistry, TextError> {
+    let (_, overlays) = separated(text)?;
+    parse(&overlays.to_string())
+}
+
+/// Returns the text of a registry with these suspensions and blocks in place of its own. Policies
+/// and rules stay, also those that cannot be read.
+///
+/// # Errors
+///
+/// [`TextError`] for a text that is not TOML, and for too many suspensions and blocks.
+pub fn replace_in(text: &str, overlays: &PolicyRegistry) -> Result<String, TextError> {
+    let (mut registry, _) = separated(text)?;
+    let overlays = of(overlays).map_err(|error| TextError::Unsuitable(error.to_string()))?;
+    for (name, value) in table(&overlays)? {
+        // The formats are those of the text, or of the suspensions if these need a later one.
+        let known = registry.get(&name).and_then(Value::as_integer);
+        if known.is_none_or(|known| value.as_integer().is_none_or(|needed| known < needed)) {
+            registry.insert(name, value);
+        }
+    }
+    Ok(registry.to_string())
+}
+
+/// Separates the text of a registry from its suspensions and blocks.
+fn separated(text: &str) -> Result<(Table, Table), TextError> {
+    let mut registry = table(text)?;
+    let overlays = TABLES.into_iter().filter_map(|name| registry.remove_entry(name));
+    let overlays = overlays.collect();
+    Ok((registry, overlays))
+}
+
+fn table(text: &str) -> Result<Table, TextError> {
+    let parsed = text.parse::<Table>();
+    parsed.map_err(|error| TextError::Unsuitable(error.to_string()))
 }
 
 /// Replaces the suspensions and blocks of a registry.
@@ -162,6 +210,39 @@ mod tests {
         );
         assert_eq!(of(&parse(&text).unwrap()).unwrap(), text);
         assert!(parse("[policy.p]\nalgorithm = 'concurrency'\nmax = 1\n").is_err());
+    }
+
+    #[test]
+    fn overlays_are_replaced_beside_policies_with_errors() {
+        let text = "format = 1\nmin_reader = 1\n[policy.a]\nalgorithm = 'unknown'\nsizes = [1, 2.5, 'x']\n\
+                    at = 2030-01-01T00:00:00Z\n[[rule]]\nmatch = ['z']\n[[rule]]\nmatch = ['a']\n\
+                    [[block]]\nkey = 'eve'\n";
+        let read = read_from(text).unwrap();
+        assert_eq!((read.blocks().len(), read.suspensions().len()), (1, 0));
+        let others = |text: &str| separated(text).unwrap().0;
+        let suspended = parse(
+            "[[suspend]]\nscope = 'all'\nenforcement = 'off'\nfrom = 2029-01-01T00:00:00Z\nuntil = 2030-01-01T00:00:00Z\n",
+        );
+        let suspended = suspended.unwrap();
+        let replaced = replace_in(text, &suspended).unwrap();
+        assert_eq!(
+            of(&read_from(&replaced).unwrap()).unwrap(),
+            of(&suspended).unwrap()
+        );
+        assert_eq!(others(&replaced)["min_reader"], Value::from(3));
+        for name in ["policy", "rule"] {
+            assert_eq!(others(&replaced)[name], others(text)[name], "{replaced}");
+        }
+        let ended = replace_in(&replaced, &PolicyRegistry::new()).unwrap();
+        assert!(!ended.contains("suspend") && !ended.contains("block"), "{ended}");
+        assert_eq!(
+            others(&ended)["min_reader"],
+            Value::from(3),
+            "the policies may need it"
+        );
+        assert!(replace_in("[policy.", &suspended).is_err() && read_from("= 1").is_err());
+        let invalid = read_from("[[block]]\nkeys = 'eve'\n").unwrap_err().to_string();
+        assert!(invalid.contains("keys"), "{invalid}");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! repaired by the next pass, which recognizes the texts. Without Redis, the registry of the node's
 //! own gateway follows SQL. Tests: `tests/publish.rs`.
 
+pub(crate) mod beside_errors;
 mod database_mark;
 mod draft;
 mod error;
@@ -279,10 +280,15 @@ impl Publisher {
         let is_damaged = unnumbered.is_some() || is_damaged(&text);
         let found = match unnumbered.map_or_else(|| PolicyRegistry::from_toml(&text), Err) {
             Ok(found) => found,
-            Err(error) if !is_damaged || known.documents.is_empty() || follows_lost_change => {
-                return Err(error.into());
+            Err(error) if known.documents.is_empty() || follows_lost_change => return Err(error.into()),
+            Err(_) if is_damaged && inner.store.is_read_only() => return Ok(false),
+            Err(error) if !is_damaged => {
+                let overlays = self.step_overlays(redis, &known, (replaced, &text), now);
+                return match !inner.store.is_read_only() && overlays.await? {
+                    true => Ok(true),
+                    false => Err(error.into()),
+                };
             }
-            Err(_) if inner.store.is_read_only() => return Ok(false),
             Err(error) => {
                 tracing::warn!(namespace = self.namespace(), %error, "replacing the text of the registry");
                 return self

@@ -358,6 +358,52 @@ async fn kill_needs_redis_only() {
     assert!(errors.contains("no policy `serch`"), "{errors}");
 }
 
+/// A program has published a policy with an error: the suspension takes effect beside it, and the
+/// policy stays.
+#[tokio::test(flavor = "multi_thread")]
+async fn kill_works_beside_an_unreadable_policy() {
+    let redis = RedisServer::start();
+    let broken = format!("revision = 7\n{TEXT}[policy.b]\nalgorithm = 'of_the_future'\nunknown = 1\n");
+    redis.command(&["SET", "prod|book", &broken]);
+    let text = || redis.command(&["GET", "prod|book"]).text();
+    let deny = ["policy:search", "--enforcement", "deny", "--reason", "incident"];
+    let (code, output, errors) = kill(&redis, &deny);
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(output.contains("deny until 20"), "{output}");
+    let follower = Limiter::redis(redis.url()).namespace("prod").build().unwrap();
+    let source = follower.redis_registry().unwrap().follow();
+    // The unreadable policy remains an error.
+    source.synced().await.unwrap_err();
+    let suspension = follower.registry().suspensions().remove(0);
+    assert_eq!(
+        (suspension.mode(), suspension.reason()),
+        (SuspensionMode::Deny, Some("incident"))
+    );
+    assert!(follower.registry().get("search").is_some());
+    assert!(
+        text().contains("of_the_future") && text().contains("unknown = 1"),
+        "{}",
+        text()
+    );
+
+    let (code, _, errors) = kill(&redis, &["all", "--end"]);
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("expected one of: policy:search"), "{errors}");
+    let (code, _, errors) = kill(&redis, &["policy:search", "--end"]);
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(
+        !text().contains("suspend") && text().contains("of_the_future"),
+        "{}",
+        text()
+    );
+    redis.command(&["SET", "prod|book", "revision = 9\nmin_reader = 99\n"]);
+    let (code, _, errors) = kill(&redis, &deny);
+    assert!(
+        code == Some(1) && errors.contains("needs a reader of format 99"),
+        "{errors}"
+    );
+}
+
 /// Another program replaces the suspension before its publication.
 #[test]
 fn suspension_in_conflict_was_not_in_force() {

@@ -10,11 +10,13 @@
 mod support;
 
 use limiter_core::Limiter;
-use limiter_core::registry::{PolicyRegistry, RedisRegistry};
+use limiter_core::registry::{PolicyRegistry, RedisRegistry, Suspension, SuspensionMode};
+use limiter_server::admin::edit::save_overlays;
 use limiter_server::policy_text::PolicyText;
 use limiter_server::publish::{PublicationTarget, Publisher};
 use limiter_server::store::{
-    DocumentKind, DocumentState, NewAccount, NewStoredToken, SaveRequest, Store, StoredDocument,
+    DocumentKind, DocumentState, NewAccount, NewStoredToken, OVERLAYS, Origin, SaveRequest, Store,
+    StoredDocument,
 };
 use limiter_testing::RedisServer;
 use support::saves::{author, policy_change};
@@ -215,6 +217,89 @@ async fn damaged_registry_is_replaced_with_an_alert() {
         setup.publisher.publish().await.unwrap_err();
         assert_eq!(setup.redis.command(&["GET", "prod|book"]).text(), other);
     }
+}
+
+/// Saves suspensions as the API does.
+async fn save_suspensions(store: &Store, change: impl Fn(&PolicyRegistry)) {
+    let changed = |registry: &PolicyRegistry| {
+        change(registry);
+        Ok(())
+    };
+    let saved = save_overlays(store, ("ann", Origin::Api), "prod", "incident", changed);
+    saved.await.unwrap();
+}
+
+/// Another program has published a policy that this version cannot read. Suspensions take effect
+/// beside it, the policy stays, and the change is imported when it can be read.
+#[tokio::test]
+async fn suspensions_are_published_beside_an_unreadable_policy() {
+    const BROKEN: &str = "[policy.b]\nalgorithm = 'of_the_future'\nsizes = [1, 2.5]\n";
+    let setup = Setup::new().await;
+    setup.save("a", 0, 5).await;
+    setup.publish().await;
+    let read = async || registry_of(&setup.redis).read().await.unwrap().unwrap();
+    let set = |(revision, text): (u64, &str)| {
+        let text = format!("revision = {revision}\n{text}");
+        setup.redis.command(&["SET", "prod|book", &text]);
+    };
+    let (revision, body) = read().await;
+    set((revision + 1, &format!("{body}{BROKEN}")));
+    let suspension = |scope: &str| {
+        let end = std::time::SystemTime::now() + std::time::Duration::from_secs(600);
+        Suspension::new(scope.parse().unwrap(), SuspensionMode::Deny, end)
+    };
+    save_suspensions(&setup.store, |of| of.suspend(suspension("policy:a")).unwrap()).await;
+    let reason = setup.publisher.publish().await.unwrap_err();
+    assert!(reason.contains("of_the_future"), "{reason}");
+    let overlays = async || {
+        let kind = DocumentKind::Overlays;
+        setup
+            .store
+            .document("prod", kind, OVERLAYS)
+            .await
+            .unwrap()
+            .unwrap()
+    };
+    assert_eq!(overlays().await.state, DocumentState::Published);
+    let (found, text) = read().await;
+    assert!(found > revision + 1 && text.contains("of_the_future"), "{text}");
+    let follower = Limiter::redis(setup.redis.url())
+        .namespace("prod")
+        .build()
+        .unwrap();
+    let source = follower.redis_registry().unwrap().follow();
+    // The unreadable policy remains an error.
+    source.synced().await.unwrap_err();
+    assert_eq!(follower.registry().suspensions().len(), 1);
+    assert!(follower.registry().get("a").is_some());
+
+    // A suspension of another program, such as `kill`, becomes a revision.
+    let others = "[[suspend]]\nscope = 'all'\nenforcement = 'off'\nuntil = 2040-01-01T00:00:00Z\n";
+    set((found + 1, &format!("{text}{others}")));
+    setup.publisher.publish().await.unwrap_err();
+    let imported = overlays().await;
+    assert_eq!((imported.revision, imported.updated_by.as_str()), (2, "outside"));
+    save_suspensions(&setup.store, |of| {
+        of.end_suspension(&"policy:a".parse().unwrap());
+    })
+    .await;
+    setup.publisher.publish().await.unwrap_err();
+    let (found, text) = read().await;
+    assert!(!text.contains("policy:a") && text.contains("\"all\""), "{text}");
+
+    set((
+        found + 1,
+        &text
+            .replace("of_the_future", "sliding_window")
+            .replace("sizes = [1, 2.5]", "limit = 7\nwindow = '1m'"),
+    ));
+    setup.publish().await;
+    assert_eq!(setup.document("b").await.updated_by, "outside");
+    assert_eq!(
+        (setup.in_force("a").await, setup.in_force("b").await),
+        (Some(5), Some(7))
+    );
+    assert_eq!(setup.store.publication("prod").await.unwrap().pending, 0);
 }
 
 /// The text beside the registry that names the newest change of the database.

@@ -4,8 +4,8 @@
 //! the revision that its author read, by compare-and-set; an edit repeats after a conflict. A
 //! subscription reads the text after each message, and by polling, because messages can be lost.
 //!
-//! Invariants: a text with errors is not sent; the revision never decreases; a process never
-//! publishes a text of which it has read a part only. Tests: `tests/registry_redis.rs`.
+//! Invariants: a text that followers reject as a whole is not sent; the revision never decreases; a
+//! process never writes a text of which it has read a part only. Tests: `tests/registry_redis.rs`.
 
 mod access;
 mod adoption;
@@ -28,7 +28,7 @@ pub use crate::registry::redis::source::RedisSubscription;
 pub use crate::registry::redis::subscribers::Subscriber;
 use crate::registry::redis::subscribers::register_until_dropped;
 use crate::registry::redis::watcher::{RedisWatcher, follow};
-use crate::registry::text::{MAX_REVISION, RegistryError, parse_numbered, without_revision};
+use crate::registry::text::{MAX_REVISION, RegistryError, check_published, parse_numbered, without_revision};
 use crate::registry::watcher::{BYTES_A_NAME, WatcherTask, WeakRegistry, run_blocking_if_large};
 use crate::support::jitter::with_jitter;
 use crate::support::real_time::sleep;
@@ -243,6 +243,33 @@ impl RedisRegistry {
     pub async fn publish_above(&self, text: &str, replaced: u64, least: u64) -> Result<u64, RegistryError> {
         let checked = text.to_owned();
         run_blocking_if_large(text.len(), move || parse_numbered("text", &checked)).await?;
+        self.replace(text, replaced, least).await
+    }
+
+    /// As [`publish_above`](Self::publish_above), also for a text with single policies, rules or
+    /// overlays that this version cannot read: processes that follow the registry report them and
+    /// adopt the rest. For an urgent change in the text of another program that leaves these parts
+    /// as they are.
+    ///
+    /// # Errors
+    ///
+    /// As [`publish_above`](Self::publish_above), except for errors of single parts.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`publish`](Self::publish).
+    pub async fn publish_beside_errors(
+        &self,
+        text: &str,
+        replaced: u64,
+        least: u64,
+    ) -> Result<u64, RegistryError> {
+        let checked = text.to_owned();
+        run_blocking_if_large(text.len(), move || check_published("text", &checked)).await?;
+        self.replace(text, replaced, least).await
+    }
+
+    async fn replace(&self, text: &str, replaced: u64, least: u64) -> Result<u64, RegistryError> {
         let store = &self.0.store;
         let outcome = store.publish(without_revision(text), replaced, least).await?;
         published_revision(store, outcome, replaced)

@@ -261,6 +261,17 @@ pub(crate) fn parse_numbered(place: &str, text: &str) -> Result<SourceSnapshot, 
     parse(place, &format!("revision = 1\n{rest}")).map_err(|error| error.shift_lines_up(lines_before))
 }
 
+/// Fails for a text that subscribers will reject as a whole after its publication.
+#[cfg(feature = "redis")]
+pub(crate) fn check_published(place: &str, text: &str) -> Result<(), RegistryError> {
+    let rest = without_revision(text);
+    let lines_before = usize::from(rest.len() == text.len());
+    let parsed = parse_published(place, &format!("revision = 1\n{rest}"));
+    parsed
+        .map(drop)
+        .map_err(|error| error.shift_lines_up(lines_before))
+}
+
 /// Returns a text without its first line, if that line contains the revision.
 pub(crate) fn without_revision(text: &str) -> &str {
     match text.split_once('\n') {

@@ -1,18 +1,20 @@
 //! `limiter-server kill`: suspends policies, with Redis only.
 //!
 //! The command edits the registry in Redis, so it works while no server runs and the database is
-//! down. Running servers import the change into their history. Tests: `tests/overlays.rs`
-//! (`kill_needs_redis_only`).
+//! down, and beside policies that this version cannot read. Running servers import the change into
+//! their history. Tests: `tests/overlays.rs` (`kill_needs_redis_only`).
 
 use std::time::SystemTime;
 
 use clap::Args;
-use limiter_core::registry::{PolicyRegistry, Suspension, SuspensionMode, SuspensionScope};
+use limiter_core::registry::{PolicyRegistry, RegistryError, Suspension, SuspensionMode, SuspensionScope};
 use limiter_core::{Timestamp, parse_duration};
 
 use crate::cli::author::AuthorArgs;
 use crate::cli::print_text;
 use crate::error_text::with_causes;
+use crate::overlay_text;
+use crate::publish::beside_errors::edit_overlays;
 use crate::serve::limits;
 use crate::settings::{StoreArgs, StoreSettings};
 
@@ -129,20 +131,26 @@ async fn write(
     if let Some((_, text)) = &read {
         check_scope(args, text)?;
     }
-    let edited = redis.edit(|draft| match suspension {
+    let change = |draft: &PolicyRegistry| match suspension {
         Some(suspension) => draft.suspend(suspension.clone()),
         None => {
             draft.end_suspension(&args.scope);
             Ok(())
         }
-    });
-    edited.await.map_err(|error| with_causes(&error))
+    };
+    match redis.edit(change).await {
+        // An unreadable policy of another program does not prevent a suspension.
+        Err(RegistryError::Parse { .. }) => edit_overlays(&redis, change).await,
+        edited => edited.map_err(|error| with_causes(&error)),
+    }
 }
 
 /// Compares the scope with the names in the registry: a name with a mistake suspends nothing.
 fn check_scope(args: &KillArgs, text: &str) -> Result<(), String> {
-    // A text that needs a newer version is edited in its parts that this version knows.
-    let Ok(registry) = PolicyRegistry::from_toml(text) else {
+    let parsed = PolicyRegistry::from_toml(text);
+    // The policies of a text with errors are not known.
+    let knows_policies = parsed.is_ok();
+    let Ok(registry) = parsed.or_else(|_| overlay_text::read_from(text)) else {
         return Ok(());
     };
     let active = registry.suspensions();
@@ -159,6 +167,7 @@ fn check_scope(args: &KillArgs, text: &str) -> Result<(), String> {
     }
     if let SuspensionScope::Policy(name) = &args.scope
         && !args.end
+        && knows_policies
         && registry.get(name).is_none()
     {
         eprintln!(

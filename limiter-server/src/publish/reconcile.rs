@@ -114,7 +114,8 @@ pub fn next_step(known: &KnownState, observed: Option<&ObservedRegistry>) -> Ste
     compare_texts(known, observed)
 }
 
-fn compare_texts(known: &KnownState, observed: &ObservedRegistry) -> Step {
+/// Decides the step for a text that is later than the confirmed one.
+pub(super) fn compare_texts(known: &KnownState, observed: &ObservedRegistry) -> Step {
     let mut imported = BTreeSet::new();
     let mut confirmed = Vec::new();
     let ids: BTreeSet<&DocumentId> = known.documents.keys().chain(observed.contents.keys()).collect();

@@ -176,7 +176,12 @@ impl Store {
             Err(error) if error.is_duplicate() => return Ok(false),
             result => result?,
         }
+        let is_confirmed = change.registry_revision == change.expected;
         for document in &change.documents {
+            // Without a later revision of the registry, another node may have imported it.
+            if is_confirmed && is_in_force(&mut transaction, namespace, document).await? {
+                continue;
+            }
             import_document(&mut transaction, namespace, document, author).await?;
         }
         if let Some(differing) = &change.restored {
@@ -235,6 +240,20 @@ async fn confirm_document(
         .execute(sql, binds![namespace, kind, name, number])
         .await?;
     Ok(())
+}
+
+/// Returns whether the version in force of a document has this text.
+async fn is_in_force(
+    transaction: &mut SqlTransaction,
+    namespace: &str,
+    imported: &ImportedDocument,
+) -> Result<bool, StoreError> {
+    let sql = "SELECT r.body FROM revision r JOIN document d \
+               ON r.namespace = d.namespace AND r.kind = d.kind AND r.name = d.name AND r.number = d.published \
+               WHERE d.namespace = ? AND d.kind = ? AND d.name = ?";
+    let binds = binds![namespace, imported.kind.name(), &imported.name];
+    let row = transaction.row(sql, binds).await?;
+    row.map_or(Ok(false), |row| Ok(row.text(0)? == imported.body))
 }
 
 async fn import_document(

@@ -46,6 +46,7 @@ pub(crate) fn run(database: &Database) {
         together::grants_at_once_are_all_saved,
         deleted_document_can_be_created_again,
         import_puts_pending_edit_into_conflict,
+        import_without_a_later_registry_is_made_once,
         revisions::revision_of_a_time_is_found,
         revisions::revision_of_a_time_has_no_conflict,
         confirmation_clears_the_outbox,
@@ -276,6 +277,38 @@ async fn import_puts_pending_edit_into_conflict(store: Store, _: &str) {
         store.publication("prod").await.expect("read").registry_revision,
         70
     );
+}
+
+/// Two nodes import suspensions beside a policy that they cannot read, and a user saves others in
+/// between.
+async fn import_without_a_later_registry_is_made_once(store: Store, _: &str) {
+    let change = OutsideChange {
+        expected: 0,
+        registry_revision: 0,
+        documents: vec![ImportedDocument {
+            kind: DocumentKind::Policy,
+            name: "search".to_owned(),
+            body: "outside".to_owned(),
+            is_deletion: false,
+            apps: None,
+            note: None,
+            summary: None,
+        }],
+        restored: None,
+    };
+    let import = async || {
+        let imported = store.import("prod", &change, &author("outside", 5)).await;
+        imported.expect("an answer")
+    };
+    assert!(import().await);
+    store
+        .save(&save("search", 1), &author("ann", 6))
+        .await
+        .expect("saved");
+    import().await;
+    let found = read(&store, "search").await;
+    assert_eq!((found.revision, found.published), (2, 1));
+    assert_eq!(found.state, DocumentState::Pending);
 }
 
 async fn confirmation_clears_the_outbox(store: Store, _: &str) {
