@@ -303,17 +303,32 @@ async fn import_document(
             ];
             transaction.execute(sql, binds).await?;
         }
-        Some(_) => {
-            let sql = "UPDATE document SET revision = ?, published = ?, state = ?, deleted = ?, apps = ?, body = ?, \
-                       note = ?, updated_by = ?, updated_at = ? WHERE namespace = ? AND kind = ? AND name = ?";
+        Some(current) => {
+            // As by a save, a policy with the name of a deleted one has an author, a creation and
+            // an owner of its own.
+            let is_deleted = current.is_deleted && current.published == current.revision;
+            let (created_by, created_at, managed_by) = match is_deleted && !imported.is_deletion {
+                true => (&author.name, author.at, "ui"),
+                false => (
+                    &current.created_by,
+                    current.created_at,
+                    current.managed_by.as_str(),
+                ),
+            };
+            let sql = "UPDATE document SET revision = ?, published = ?, state = ?, deleted = ?, managed_by = ?, \
+                       apps = ?, body = ?, note = ?, created_by = ?, created_at = ?, updated_by = ?, updated_at = ? \
+                       WHERE namespace = ? AND kind = ? AND name = ?";
             let binds = binds![
                 number,
                 number,
                 state.name(),
                 imported.is_deletion,
+                managed_by,
                 apps.clone(),
                 &imported.body,
                 imported.note.clone(),
+                created_by,
+                created_at,
                 &author.name,
                 author.at,
                 namespace,

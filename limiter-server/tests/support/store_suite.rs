@@ -46,6 +46,7 @@ pub(crate) fn run(database: &Database) {
         together::grants_at_once_are_all_saved,
         deleted_document_can_be_created_again,
         import_puts_pending_edit_into_conflict,
+        name_of_a_deleted_document_has_a_new_life_after_an_import,
         import_without_a_later_registry_is_made_once,
         revisions::revision_of_a_time_is_found,
         revisions::revision_of_a_time_has_no_conflict,
@@ -276,6 +277,49 @@ async fn import_puts_pending_edit_into_conflict(store: Store, _: &str) {
     assert_eq!(
         store.publication("prod").await.expect("read").registry_revision,
         70
+    );
+}
+
+/// Readers see the decisions and keys since the creation, which are those of another app before.
+async fn name_of_a_deleted_document_has_a_new_life_after_an_import(store: Store, _: &str) {
+    let first = SaveRequest {
+        managed_by: "git".to_owned(),
+        ..save("search", 0)
+    };
+    store.save(&first, &author("ann", 1)).await.expect("saved");
+    let import = async |revision: i64, is_deletion: bool| {
+        let change = OutsideChange {
+            expected: revision - 1,
+            registry_revision: revision,
+            documents: vec![ImportedDocument {
+                kind: DocumentKind::Policy,
+                name: "search".to_owned(),
+                body: "outside".to_owned(),
+                is_deletion,
+                apps: None,
+                note: None,
+                summary: None,
+            }],
+            restored: None,
+        };
+        let author = author("outside", 10 * revision);
+        let imported = store.import("prod", &change, &author).await;
+        assert!(imported.expect("an answer"));
+        let found = read(&store, "search").await;
+        (found.created_by, found.created_at, found.managed_by)
+    };
+    let published = [(DocumentKind::Policy, "search".to_owned(), 1)];
+    store.confirm("prod", 0, &published, 2).await.expect("confirmed");
+    let expected = ("ann".to_owned(), 1, "git".to_owned());
+    assert_eq!(import(1, false).await, expected);
+    assert_eq!(import(2, true).await, expected);
+    assert_eq!(
+        import(3, false).await,
+        ("outside".to_owned(), 30, "ui".to_owned())
+    );
+    assert_eq!(
+        import(4, false).await,
+        ("outside".to_owned(), 30, "ui".to_owned())
     );
 }
 
