@@ -2,7 +2,7 @@
 
 use crate::policy_text::PolicyText;
 use crate::store::sql::{SqlRow, binds};
-use crate::store::{DocumentKind, DocumentState, Store, StoreError};
+use crate::store::{DocumentKind, DocumentState, Store, StoreError, StoredDocument};
 
 /// A version of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,5 +118,22 @@ impl Store {
         );
         let row = self.pool.row(&sql, binds![namespace, kind.name(), name, number]);
         row.await?.as_ref().map(StoredRevision::read).transpose()
+    }
+
+    /// Returns the time of the last deletion before the current version of a document; `None` if
+    /// its name was not used before.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] when the database does not answer.
+    pub async fn last_deletion(&self, document: &StoredDocument) -> Result<Option<i64>, StoreError> {
+        let sql = "SELECT MAX(created_at) FROM revision WHERE namespace = ? AND kind = ? AND name = ? \
+                   AND number < ? AND deleted = 1 AND state <> ?";
+        let (kind, conflict) = (document.kind.name(), DocumentState::Conflict.name());
+        let (namespace, name) = (&document.namespace, &document.name);
+        let row = self
+            .pool
+            .row(sql, binds![namespace, kind, name, document.revision, conflict]);
+        row.await?.map_or(Ok(None), |row| row.optional_int(0))
     }
 }

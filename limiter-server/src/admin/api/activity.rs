@@ -1,6 +1,6 @@
 //! Keys that were denied or are nearly exhausted, as the gateway of this node decided, and the most
 //! denied keys of library processes, as they report them to Redis. Tests: `tests/denials.rs`,
-//! `tests/library_usage.rs`.
+//! `tests/library_usage.rs`, `tests/control_plane/reused_names.rs`.
 
 use std::collections::BTreeMap;
 
@@ -14,9 +14,10 @@ use crate::admin::Admin;
 use crate::admin::api::caller::AdminCaller;
 use crate::admin::api::policies::is_readable;
 use crate::admin::api::problem::AdminProblem;
+use crate::admin::api::usage::own_since;
 use crate::denials::seen_key::{SeenKey, read_library};
 use crate::key_text::{is_cut, recorded};
-use crate::store::{DenialFilter, DocumentKind, UsageSpan, now_micros};
+use crate::store::{DenialFilter, DocumentKind, StoredDocument, UsageSpan, now_micros};
 
 /// The range without `from`.
 const RECENT: i64 = 5 * 60_000_000;
@@ -61,12 +62,10 @@ pub(super) async fn list(
     if let Some(gateway) = gateway {
         let activity = gateway.gateway.activity();
         since = Some(activity.since()).filter(|since| *since > from);
-        let asked = query
-            .policy
-            .as_deref()
-            .filter(|name| readable.contains_key(*name));
-        let newest = asked.and_then(|name| activity.utilisation(name));
-        if let Some(of) = newest.filter(|of| (UsageSpan::Minute.start(from)..=to).contains(&of.at)) {
+        let asked = query.policy.as_deref().and_then(|name| readable.get(name));
+        if let Some((document, of)) = asked.and_then(|of| Some((of, activity.utilisation(&of.name)?)))
+            && (own_since(&admin, document, UsageSpan::Minute.start(from)).await?..=to).contains(&of.at)
+        {
             utilisation = json!({
                 "at": of.at,
                 "highest_percent": of.highest_percent,
@@ -178,19 +177,17 @@ fn fingerprint_of(admin: &Admin, namespace: &str, key: &str) -> Option<String> {
 
 /// Returns whether a key was seen under a policy that the caller may read. A name that was deleted
 /// can belong to another app later, and the readers of that app must not see the earlier keys.
-fn is_of_policy(readable: &BTreeMap<String, i64>, policy: &str, last_at: i64) -> bool {
-    readable
-        .get(policy)
-        .is_some_and(|created_at| last_at >= *created_at)
+fn is_of_policy(readable: &BTreeMap<String, StoredDocument>, policy: &str, last_at: i64) -> bool {
+    readable.get(policy).is_some_and(|of| last_at >= of.created_at)
 }
 
-/// Returns the policies that the caller may read, with the times of their creation.
+/// Returns the policies that the caller may read, by name.
 async fn readable(
     admin: &Admin,
     caller: &AdminCaller,
     namespace: &str,
     only: Option<&str>,
-) -> Result<BTreeMap<String, i64>, AdminProblem> {
+) -> Result<BTreeMap<String, StoredDocument>, AdminProblem> {
     let kind = DocumentKind::Policy;
     let documents = match only {
         Some(name) => Vec::from_iter(admin.store().document(namespace, kind, name).await?),
@@ -199,5 +196,5 @@ async fn readable(
     let readable = documents
         .into_iter()
         .filter(|of| of.kind == kind && is_readable(&caller.0, namespace, of.apps.as_deref()));
-    Ok(readable.map(|of| (of.name, of.created_at)).collect())
+    Ok(readable.map(|of| (of.name.clone(), of)).collect())
 }

@@ -61,7 +61,11 @@ pub(super) async fn read(
             .iter()
             .filter(readable)
             .filter(|of| is_wanted(of.apps.as_deref()));
-        let calls = wanted.filter_map(|of| Some((&of.name, activity.last_call(&of.name)?)));
+        // An earlier call under the name is one of a deleted policy.
+        let calls = wanted.filter_map(|of| {
+            let call = activity.last_call(&of.name)?;
+            (call.at >= of.created_at).then_some((&of.name, call))
+        });
         let (policy, call) = calls.max_by_key(|(_, call)| call.at)?;
         Some(json!({ "policy": policy, "at": call.at, "from": call.peer.map(|peer| peer.to_string()) }))
     };

@@ -17,11 +17,12 @@ use crate::admin::api::keys::{self, KeyState};
 use crate::admin::api::policies::{InheritanceName, is_readable};
 use crate::admin::api::problem::AdminProblem;
 use crate::admin::api::subscribers;
+use crate::admin::api::usage::own_since;
 use crate::admin::edit;
 use crate::admin::preview::{UsedKey, preview_in_numbers};
 use crate::key_text::{is_cut, parts_of};
 use crate::policy_text::PolicyText;
-use crate::store::{DocumentKind, StoreError, UsageKind, UsageSpan, UsageTotals, now_micros};
+use crate::store::{DocumentKind, StoreError, StoredDocument, UsageKind, UsageSpan, UsageTotals, now_micros};
 
 const MINUTE: i64 = 60_000_000;
 const DAY: i64 = 24 * 60 * MINUTE;
@@ -58,7 +59,10 @@ pub(super) async fn preview(
     }
     let new = PolicyText::parse(&name, &body.toml).map_err(edit::EditError::from)?;
     let before = current.as_ref().and_then(|of| of.policy().ok());
-    let sampled = sampled_keys(&admin, (&namespace, &name)).await;
+    let sampled = match &current {
+        Some(current) => sampled_keys(&admin, current).await,
+        None => Vec::new(),
+    };
     let wanted = body.key.as_deref().map(str::trim).filter(|key| !key.is_empty());
     let wanted = match wanted.filter(|_| before.is_some()) {
         Some(key) => Some((key, key_state(&admin, &caller, (&namespace, &name), key).await?)),
@@ -74,8 +78,9 @@ pub(super) async fn preview(
     let inheritance = Inheritance::from(body.inheritance);
     let mut effect = preview_in_numbers(before.as_ref(), &new, inheritance, &used);
     let replicas = replicas(&admin, &namespace, &new).await;
-    let shadow = match before.as_ref().filter(|old| leaves_shadow(old, &new)) {
-        Some(_) => Some(last_day(&admin, &namespace, &name).await?),
+    let leaves_shadow = before.as_ref().is_some_and(|old| leaves_shadow(old, &new));
+    let shadow = match current.as_ref().filter(|_| leaves_shadow) {
+        Some(current) => Some(last_day(&admin, current).await?),
         None => None,
     };
     if let Value::Object(fields) = &mut effect {
@@ -120,13 +125,16 @@ async fn key_state(
 
 /// Returns the keys of the last minutes at the gateway of this node, without those with quotas of
 /// their own.
-async fn sampled_keys(admin: &Admin, (namespace, name): (&str, &str)) -> Vec<UsedKey> {
+async fn sampled_keys(admin: &Admin, document: &StoredDocument) -> Vec<UsedKey> {
+    let (namespace, name) = (document.namespace.as_str(), document.name.as_str());
     let Some(handle) = admin.gateway(namespace) else {
         return Vec::new();
     };
     let now = now_micros();
     let active = handle.gateway.activity().keys(name, (now - SAMPLED, now));
-    let names = active.into_iter().map(|of| of.key).filter(|key| !is_cut(key));
+    // Earlier keys under the name are those of a deleted policy.
+    let active = active.into_iter().filter(|of| of.last_at >= document.created_at);
+    let names = active.map(|of| of.key).filter(|key| !is_cut(key));
     let names: Vec<String> = names.take(SAMPLED_KEYS).collect();
     let parts = names.iter().map(|key| parts_of(key));
     let states = keys::states(admin, (namespace, name), parts.collect()).await;
@@ -151,13 +159,12 @@ fn leaves_shadow(old: &PolicyText, new: &PolicyText) -> bool {
     enforcement(old) == Enforcement::Shadow && enforcement(new) == Enforcement::Enforce
 }
 
-async fn last_day(admin: &Admin, namespace: &str, name: &str) -> Result<UsageTotals, StoreError> {
+async fn last_day(admin: &Admin, document: &StoredDocument) -> Result<UsageTotals, StoreError> {
     let now = now_micros();
     let (kind, span) = (UsageKind::Policy, UsageSpan::Hour);
-    let range = (span.start(now - DAY), now);
-    let points = admin.store().usage((namespace, name), kind, span, range).await?;
-    let totals = points.iter().map(|point| point.totals);
-    Ok(totals.fold(UsageTotals::default(), UsageTotals::plus))
+    let since = own_since(admin, document, span.start(now - DAY)).await?;
+    let of = (document.namespace.as_str(), document.name.as_str());
+    admin.store().usage_sum(of, kind, span, (since, now)).await
 }
 
 /// Returns the calls of the last day in shadow mode.

@@ -2,10 +2,13 @@
 //!
 //! `of_policy` returns points by minute or hour, with the part of library processes, of decisions
 //! without the store and of invalid requests; its tag lets a page poll without a new body.
-//! `by_policy` returns the sums of all policies that the caller may read.
+//! `by_policy` returns the sums of all policies that the caller may read. A name that was deleted
+//! can belong to another app later, so the spans until its deletion are left out.
 //!
 //! Tests: `decisions_are_counted_by_policy_and_minute` in `tests/admin_api.rs`,
-//! `tests/library_usage.rs`, `tests/pages/explain.rs`.
+//! `tests/control_plane/reused_names.rs`, `tests/library_usage.rs`, `tests/pages/explain.rs`.
+
+use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::extract::{Path, Query, State};
@@ -20,7 +23,9 @@ use crate::admin::api::caller::AdminCaller;
 use crate::admin::api::content_tag;
 use crate::admin::api::policies::is_readable;
 use crate::admin::api::problem::AdminProblem;
-use crate::store::{DocumentKind, UsageKind, UsageSpan, UsageTotals, micros, now_micros};
+use crate::store::{
+    DocumentKind, StoreError, StoredDocument, UsageKind, UsageSpan, UsageTotals, micros, now_micros,
+};
 
 const MINUTE: i64 = 60_000_000;
 const DAY: i64 = 24 * 60 * MINUTE;
@@ -66,6 +71,20 @@ pub(super) fn kept_span(admin: &Admin, from: i64) -> UsageSpan {
     }
 }
 
+/// Returns the time from which decisions under the name of a policy are its own: the given one, or
+/// the last deletion of the name if that is later.
+pub(super) async fn own_since(
+    admin: &Admin,
+    document: &StoredDocument,
+    from: i64,
+) -> Result<i64, StoreError> {
+    if document.created_at <= from {
+        return Ok(from);
+    }
+    let deleted = admin.store().last_deletion(document).await?;
+    Ok(deleted.map_or(from, |deleted| deleted.max(from)))
+}
+
 /// Returns the counts under the name of a field and its value.
 fn totals_json(field: &str, value: impl Into<Value>, totals: UsageTotals) -> Value {
     json!({
@@ -106,22 +125,21 @@ pub(super) async fn of_policy(
     }
     let of_policy = (namespace.as_str(), name.as_str());
     let store = admin.store();
-    let points = store
-        .usage(of_policy, UsageKind::Policy, span, (from, to))
-        .await?;
+    let range = (own_since(&admin, &document, from).await?, to);
+    let points = store.usage(of_policy, UsageKind::Policy, span, range).await?;
     let points: Vec<Value> = points
         .iter()
         .map(|point| totals_json("at", point.start_at, point.totals))
         .collect();
     let apps = admin
         .store()
-        .library_usage(&namespace, Some(&name), span, (from, to))
+        .library_usage(&namespace, Some(&name), span, range)
         .await?;
     let apps: Vec<Value> = apps
         .into_iter()
         .map(|of| totals_json("app", of.app, of.totals))
         .collect();
-    let cause = |kind| store.usage_sum(of_policy, kind, span, (from, to));
+    let cause = |kind| store.usage_sum(of_policy, kind, span, range);
     let without_store = totals_json("policy", name.as_str(), cause(UsageKind::WithoutStore).await?);
     let invalid = cause(UsageKind::Invalid).await?.calls();
     let content = json!([points, apps, without_store, invalid]);
@@ -155,48 +173,52 @@ pub(super) async fn by_policy(
         _ => (UsageSpan::Hour, UsageSpan::Hour.start(from)),
     };
     let readable = readable_policies(&admin, &caller, &namespace).await?;
-    let sums = admin
-        .store()
-        .usage_by_policy(&namespace, span, (from, to))
-        .await?;
-    let library = admin
-        .store()
-        .library_usage(&namespace, None, span, (from, to))
-        .await?;
-    let apps_of = |policy: &str| -> Vec<&str> {
+    let store = admin.store();
+    let sums = store.usage_by_policy(&namespace, span, (from, to)).await?;
+    let library = store.library_usage(&namespace, None, span, (from, to)).await?;
+    let mut policies = Vec::new();
+    for (policy, mut totals) in sums {
+        let Some(document) = readable.get(&policy) else {
+            continue;
+        };
         let of_policy = library.iter().filter(|of| of.policy == policy);
-        of_policy.map(|of| of.app.as_str()).collect()
-    };
-    let policies: Vec<Value> = sums
-        .into_iter()
-        .filter(|(policy, _)| readable.contains(policy))
-        .map(|(policy, totals)| {
-            let apps = apps_of(&policy);
-            let [allowed, denied, would_deny, failed] = totals.counts();
-            json!({
-                "policy": policy,
-                "apps": apps,
-                "allowed": allowed,
-                "denied": denied,
-                "would_deny": would_deny,
-                "failed": failed,
-            })
-        })
-        .collect();
+        let mut apps: Vec<String> = of_policy.map(|of| of.app.clone()).collect();
+        let since = own_since(&admin, document, from).await?;
+        if since > from {
+            let range = (since, to);
+            let kind = UsageKind::Policy;
+            totals = store
+                .usage_sum((namespace.as_str(), policy.as_str()), kind, span, range)
+                .await?;
+            let library = store.library_usage(&namespace, Some(&policy), span, range);
+            apps = library.await?.into_iter().map(|of| of.app).collect();
+        }
+        let [allowed, denied, would_deny, failed] = totals.counts();
+        policies.push(json!({
+            "policy": policy,
+            "apps": apps,
+            "allowed": allowed,
+            "denied": denied,
+            "would_deny": would_deny,
+            "failed": failed,
+        }));
+    }
     Ok(Json(
         json!({ "from": from, "to": to, "now": now_micros(), "policies": policies }),
     ))
 }
 
-/// Returns the names of the policies that the caller may read.
+/// Returns the policies that the caller may read, by name.
 async fn readable_policies(
     admin: &Admin,
     caller: &AdminCaller,
     namespace: &str,
-) -> Result<std::collections::BTreeSet<String>, AdminProblem> {
+) -> Result<BTreeMap<String, StoredDocument>, AdminProblem> {
     let documents = admin.store().documents(namespace).await?;
     let readable = documents.into_iter().filter(|document| {
         document.kind == DocumentKind::Policy && is_readable(&caller.0, namespace, document.apps.as_deref())
     });
-    Ok(readable.map(|document| document.name).collect())
+    Ok(readable
+        .map(|document| (document.name.clone(), document))
+        .collect())
 }
