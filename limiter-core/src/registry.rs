@@ -377,8 +377,8 @@ impl PolicyRegistry {
         drop(old);
     }
 
-    /// Called after the effective policies have changed, or while they are locked for the change, so
-    /// that notified tasks read the new ones.
+    /// Called after the effective policies have changed, or while they are locked for the change,
+    /// so that notified tasks read the new ones.
     fn count_change(&self) {
         self.0.revision.send_modify(|revision| *revision += 1);
     }

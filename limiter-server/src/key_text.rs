@@ -5,8 +5,8 @@
 //! would be read as a separator: the parts `a / b` and `c` are `a \/ b / c`. A slash between a
 //! space and more backslashes gets one more.
 //!
-//! Records have at most [`RECORDED_CHARS`] characters of the text. [`recorded`] replaces the end of a
-//! longer one by a mark and a hash, so that the records of two long keys differ.
+//! Records have at most [`RECORDED_CHARS`] characters of the text. [`recorded`] replaces the end of
+//! a longer one by a mark and a hash, so that the records of two long keys differ.
 //!
 //! Invariant: `parts_of(joined(parts))` are the parts. Tests: below, `tests/pages/key_parts.rs`,
 //! and `tests/pages/client_keys.rs`.

@@ -40,7 +40,8 @@ impl OfferedEnd {
     }
 }
 
-/// Returns the ends of days that a form offers, with names that fit into narrow pages. The end of Friday is chosen.
+/// Returns the ends of days that a form offers, with names that fit into narrow pages. The end of
+/// Friday is chosen.
 pub(super) fn offered_days(now: PageTime) -> Vec<OfferedEnd> {
     let now = Timestamp::from_microsecond(now.0).unwrap_or_default();
     let today = now.to_zoned(TimeZone::UTC).date();

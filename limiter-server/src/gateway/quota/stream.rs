@@ -5,9 +5,9 @@
 //! stream at the next report. A bucket whose rule changed leaves its budget and subscribes to
 //! another one.
 //!
-//! Invariants: a stream has one domain and at most `MAX_BUCKETS` buckets with at most `MAX_ID_BYTES`
-//! of ids and domains, which end with it; the service bounds the bytes of all streams. Tests:
-//! below, `tests/quota_streams.rs`, `tests/quota_usage.rs`.
+//! Invariants: a stream has one domain and at most `MAX_BUCKETS` buckets with at most
+//! `MAX_ID_BYTES` of ids and domains, which end with it; the service bounds the bytes of all
+//! streams. Tests: below, `tests/quota_streams.rs`, `tests/quota_usage.rs`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
