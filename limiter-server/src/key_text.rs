@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(cut.chars().count(), RECORDED_CHARS);
         assert!(is_cut(&cut) && !is_cut(&short) && !is_cut(&long) && !is_cut(""));
         assert_eq!(recorded(&cut), cut);
-        assert_ne!(recorded(&(long + "x")), cut);
+        assert_ne!(recorded(&format!("{long}x")), cut);
     }
 
     #[test]
