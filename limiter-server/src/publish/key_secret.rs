@@ -9,6 +9,7 @@ use std::time::Duration;
 use limiter_core::registry::{RedisDocument, RegistryError};
 
 use crate::publish::Publisher;
+use crate::publish::database_mark::absent_if_damaged;
 use crate::publish::error::PublishError;
 use crate::secret::Secret;
 use crate::secret::fingerprint::KeyFingerprints;
@@ -40,7 +41,7 @@ async fn read_or_create(
     document: &RedisDocument,
 ) -> Result<String, RegistryError> {
     loop {
-        if let Some((_, secret)) = document.read_after(0).await? {
+        if let Some((_, secret)) = absent_if_damaged(document.read_after(0).await)? {
             return Ok(secret);
         }
         // Redis can have lost its data.
@@ -77,7 +78,7 @@ pub(crate) async fn run(publisher: Publisher, fingerprints: KeyFingerprints) {
 async fn compare(publisher: &Publisher) -> Result<String, PublishError> {
     let document = publisher.redis().map(|redis| redis.document(DOCUMENT));
     let in_redis = match &document {
-        Some(document) => document.read_after(0).await?,
+        Some(document) => absent_if_damaged(document.read_after(0).await)?,
         None => None,
     };
     let (revision, found) = in_redis.unzip();
@@ -96,4 +97,36 @@ async fn compare(publisher: &Publisher) -> Result<String, PublishError> {
 
 fn new_secret() -> String {
     Secret::generate("").reveal().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::publish::PublicationTarget;
+    use crate::store::Store;
+
+    #[tokio::test]
+    async fn damaged_secret_in_redis_is_replaced() {
+        let redis = limiter_testing::RedisServer::start();
+        let url = format!("sqlite:{}", redis.dir().join("limiter.db").display());
+        let limiter = limiter_core::Limiter::redis(redis.url())
+            .namespace("prod")
+            .build();
+        let registry = limiter.unwrap().redis_registry().unwrap();
+        let document = registry.document(DOCUMENT);
+        let target = PublicationTarget::Redis(registry);
+        let publisher = Publisher::new("prod", Store::open(&url).await.unwrap(), target);
+        let secret = compare(&publisher).await.unwrap();
+        let damage = || redis.command(&["SET", "prod|book|key-secret", "garbage"]);
+        damage();
+        assert_eq!(compare(&publisher).await.unwrap(), secret);
+        let read = async || document.read_after(0).await.unwrap().unwrap().1;
+        assert_eq!(read().await, secret);
+        // A gateway without the database.
+        damage();
+        let fingerprints = KeyFingerprints::new(None);
+        fingerprints.share(&secret);
+        assert_eq!(read_or_create(&fingerprints, &document).await.unwrap(), secret);
+        assert_eq!(read().await, secret);
+    }
 }
