@@ -8,14 +8,18 @@
 //! (`alternating_fixed_windows_create_no_permits`), `algorithm/counter_window_tests.rs`,
 //! `tests/differential.rs`.
 
+use std::ops::RangeInclusive;
+
 use crate::algorithm::ratio::QuotaRatio;
 use crate::algorithm::{Mode, StepOutcome, StepState};
 use crate::policy::{FixedWindow, Periods};
 use crate::units::MAX_EXACT;
 
-/// The largest step back of the clock, in microseconds, that counts as small, if the window is not
-/// shorter: clocks of servers differ by seconds.
-const SMALL_STEP: u64 = 60_000_000;
+/// The largest step back of the clock, in microseconds, that counts as small: a part of the window
+/// between these bounds, since clocks of servers differ by seconds.
+const SMALL_STEP: RangeInclusive<u64> = 1_000_000..=60_000_000;
+/// The part of the window.
+const STEPS_PER_WINDOW: u64 = 60;
 
 /// Permits charged in a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +92,8 @@ impl PeriodCount {
         if limit.is_aligned() && count.until > latest {
             // A calendar period that had begun before a small step back keeps its end. Otherwise it
             // would end early, and its rest would be another period.
-            latest = latest.max(limit.end(now + SMALL_STEP.min(limit.window)));
+            let step = (limit.window / STEPS_PER_WINDOW).clamp(*SMALL_STEP.start(), *SMALL_STEP.end());
+            latest = latest.max(limit.end(now + step));
         }
         let until = count.until.min(latest);
         Some(Self { until, ..count })

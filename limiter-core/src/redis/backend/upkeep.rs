@@ -2,7 +2,8 @@
 //! not run, because they were never started or their runtime has ended.
 //!
 //! Each duty would cost every reply a function call and a few loads. A reply therefore compares its
-//! time with `upkeep_at` alone, and performs all duties at most once in [`UPKEEP_INTERVAL`].
+//! time with `upkeep_at` alone. A process with shares performs all duties at most once in
+//! [`UPKEEP_INTERVAL`]; one without them at each reply, since it has fewer duties.
 //!
 //! Invariant: the time only limits how often the duties are examined. Each duty decides by its own
 //! state, atomically, so concurrent upkeeps are as safe as concurrent replies. No event changes the

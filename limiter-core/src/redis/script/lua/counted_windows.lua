@@ -19,9 +19,9 @@ local COUNTERS, COUNTERS_BYTES = '<BBI8I8I8I8I8', 42
 -- Upper bound of the counts and of the window of a counter window.
 local MAX_COUNTED = 4398046511104 -- 2^42
 local DAY = 86400000000
--- The largest step back of the clock that counts as small, if the window is not shorter: clocks of
--- servers differ by seconds.
-local SMALL_STEP = 60000000
+-- The largest step back of the clock that counts as small, for a window of an hour or more. For a
+-- shorter one it is this part of the window, at least a second: clocks of servers differ by seconds.
+local SMALL_STEP, STEPS_PER_WINDOW = 60000000, 60
 
 -- Returns the day of the month; day 0 is the day before the epoch.
 local function day_of_month(day)
@@ -69,7 +69,8 @@ local function load_fixed(limit)
   local latest = now + limit.window
   if limit.periods > 0 and ends > latest then
     -- A calendar period that had begun before a small step back keeps its end.
-    latest = max(latest, end_of_period(limit.window, limit.periods, now + min(SMALL_STEP, limit.window)))
+    local step = max(SECOND, min(SMALL_STEP, floor(limit.window / STEPS_PER_WINDOW)))
+    latest = max(latest, end_of_period(limit.window, limit.periods, now + step))
   end
   limit.used, limit.ends = used, min(ends - back, latest)
   limit.at, limit.moved = min(at, now), now < at or limit.ends ~= ends
