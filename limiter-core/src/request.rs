@@ -112,13 +112,10 @@ impl<'a> ValidatedLimit<'a> {
         }
     }
 
-    /// Returns the limit under the policy that decided it: the registry may have replaced the
-    /// policy, and with it the state, while the call waited.
+    /// Returns the limit under the policy that decided it: the registry may have replaced the policy
+    /// while the call waited. The times of the decision are those of this policy.
     pub(crate) fn decided_under(self, decided: &'a Policy) -> Self {
-        let is_same_state = decided.generation() == self.policy.generation()
-            && decided.algorithm_name() == self.policy.algorithm_name()
-            && decided.escaped_group() == self.policy.escaped_group();
-        if is_same_state || decided.name() != self.policy.name() {
+        if decided == self.policy || decided.name() != self.policy.name() {
             return self;
         }
         Self {

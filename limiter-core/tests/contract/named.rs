@@ -8,7 +8,7 @@ use limiter_core::{
     Amount, Enforcement, Inheritance, Key, OnDenial, Origin, Policy, Rejection, StoreErrorKind,
 };
 
-use crate::support::{KEY, PATIENT, Subject, bucket, funnel, left, micros, secs, wait_of, window};
+use crate::support::{KEY, PATIENT, Subject, bucket, funnel, left, micros, millis, secs, wait_of, window};
 
 pub(crate) async fn name_and_policy_denote_one_limit(subject: Subject) {
     for policy in [bucket("b", 5, "1/h"), funnel("f", 5, "1/h"), window("w", 5, "1h")] {
@@ -309,6 +309,24 @@ pub(crate) async fn waiting_call_follows_policy_within_its_timeout(subject: Subj
     let full = tokio::time::timeout(PATIENT, full).await.unwrap();
     let timed_out = matches!(&full, Err(Rejection::TimedOut { limit, .. }) if *limit == secs(60));
     assert!(timed_out, "{full:?}");
+}
+
+/// The permits that come back by themselves are those of the policy that granted the reservation.
+pub(crate) async fn reservation_is_settled_under_policy_that_granted_it(subject: Subject) {
+    let (limits, registry) = (&subject.limits, subject.limits.registry());
+    let slow = bucket("p", 10, "1/h");
+    registry.set(&slow);
+    subject.use_up(&slow).await;
+    let reserve = limits.named("p").reserve(KEY).cost(10).timeout(secs(3_600));
+    let mut reserve = reserve.into_future();
+    begin_wait(&mut reserve).await;
+    registry.set(bucket("p", 10, "10/s"));
+    begin_wait(&mut reserve).await;
+    subject.clock.advance(secs(1));
+    let reservation = tokio::time::timeout(PATIENT, reserve).await.unwrap();
+    subject.clock.advance(millis(500));
+    reservation.unwrap().cancel().await.unwrap();
+    assert_eq!(limits.named("p").peek(KEY).await.unwrap().remaining(), 10);
 }
 
 pub(crate) async fn reset_in_registry_ends_wait_for_concurrency(subject: Subject) {
