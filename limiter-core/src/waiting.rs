@@ -18,5 +18,5 @@ pub(crate) mod sleep;
 pub(crate) mod wait_budget;
 pub(crate) mod wait_limit;
 
-pub(crate) use crate::waiting::wait_budget::WaitBudget;
+pub(crate) use crate::waiting::wait_budget::{FollowedWait, WaitBudget};
 pub use crate::waiting::wait_limit::WaitLimit;

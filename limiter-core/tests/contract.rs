@@ -286,6 +286,7 @@ on_every_store! {
         pacing_can_start_and_stop_while_calls_wait
         cancelled_delayed_call_lets_next_leave_earlier
         acquire_waits_for_delay
+        change_in_registry_keeps_delays
         call_above_delay_budget_is_not_charged
         cancelled_annotated_call_is_refunded
         shadow_limit_causes_no_delay
@@ -303,6 +304,7 @@ on_every_store! {
         reset_in_registry_ends_waits
         waiting_call_follows_policy_within_its_timeout
         reset_in_registry_ends_wait_for_concurrency
+        reservation_is_settled_under_policy_that_granted_it
         shutdown_rejects_only_enforced_named_calls
     ;
     annotations:

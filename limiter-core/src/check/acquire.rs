@@ -6,7 +6,8 @@
 //! `EnforcementPlan`. Tests: `tests/contract/waiting.rs`, `tests/contract/failed_waits.rs`,
 //! `tests/waiting.rs`.
 
-use std::pin::Pin;
+use std::ops::ControlFlow;
+use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use crate::check::registry_lookup::ResolvedPolicies;
@@ -19,8 +20,9 @@ use crate::limiter::Limiter;
 use crate::observe;
 use crate::policy::Policy;
 use crate::request::LimitRequest;
+use crate::support::sync::atomic::{AtomicBool, Ordering};
 use crate::units::Amount;
-use crate::waiting::{WaitBudget, WaitLimit};
+use crate::waiting::{FollowedWait, WaitBudget, WaitLimit};
 
 /// A wait for a permit that has not started: await it. Created by [`Limiter::acquire`],
 /// [`Limiter::acquire_all`] and [`PolicyHandle::acquire`](crate::PolicyHandle::acquire).
@@ -196,7 +198,7 @@ impl<'a, P: PolicyRef + 'a> IntoFuture for Acquire<'a, P> {
                 rejects_early: self.rejects_early,
             };
             if acquire.check.registered.is_empty() {
-                acquire.wait().await
+                acquire.wait(None).await
             } else {
                 Box::pin(acquire.wait_and_follow_registry()).await
             }
@@ -206,11 +208,12 @@ impl<'a, P: PolicyRef + 'a> IntoFuture for Acquire<'a, P> {
 
 impl Acquire<'_> {
     /// Waits under the policies of the call.
-    async fn wait(self) -> Result<Allowed, Rejection> {
+    async fn wait(self, followed: Option<FollowedWait<'_>>) -> Result<Allowed, Rejection> {
         let Self { check, .. } = self;
         let budget = WaitBudget::new(self.timeout, self.bound, check.deadline(), self.wait_limit);
         let budget = WaitBudget {
             rejects_early: self.rejects_early,
+            followed,
             ..budget
         };
         if !check.is_plain() {
@@ -222,11 +225,13 @@ impl Acquire<'_> {
         limiter.wait(&request, budget).await
     }
 
-    /// Waits under the current policies of the registry. When it replaces one, the call leaves its
-    /// queue, which charges nothing, and waits under the replacement for the rest of its time.
+    /// Waits under the current policies of the registry. When it replaces one, a queued call leaves
+    /// its queue, which charges nothing, and waits under the replacement for the rest of its time. A
+    /// call with a grant keeps it, and its delay.
     async fn wait_and_follow_registry(self) -> Result<Allowed, Rejection> {
         let (limiter, requests) = (self.check.limiter, self.check.requests());
         let (started, mut policies) = (limiter.now(), limiter.policies_of(requests));
+        let mut is_restart = false;
         loop {
             let waited = limiter.now().since(started);
             let left = self.timeout.saturating_sub(waited);
@@ -237,13 +242,30 @@ impl Acquire<'_> {
                 wait_limit: self.wait_limit,
                 rejects_early: self.rejects_early,
             };
-            let answer = tokio::select! {
-                biased;
-                replacements = limiter.replaced(requests, self.check.registered, &policies) => {
-                    policies = replacements;
+            let is_queued = AtomicBool::new(false);
+            let followed = FollowedWait {
+                is_queued: &is_queued,
+                is_restart,
+            };
+            let next = {
+                let mut attempt = pin!(attempt.wait(Some(followed)));
+                tokio::select! {
+                    biased;
+                    replacements = limiter.replaced(requests, self.check.registered, &policies) => {
+                        match is_queued.load(Ordering::Relaxed) {
+                            true => ControlFlow::Continue(replacements),
+                            false => ControlFlow::Break(attempt.await),
+                        }
+                    }
+                    answer = &mut attempt => ControlFlow::Break(answer),
+                }
+            };
+            let answer = match next {
+                ControlFlow::Continue(replacements) => {
+                    (policies, is_restart) = (replacements, true);
                     continue;
                 }
-                answer = attempt.wait() => answer,
+                ControlFlow::Break(answer) => answer,
             };
             let timeout = self.bound.map_or(self.timeout, |bound| bound.min(self.timeout));
             return answer.map_err(|rejection| rejection.of_whole_wait(timeout, waited));

@@ -164,7 +164,10 @@ impl<'a> EnforcementPlan<'a> {
         let (limiter, limits, mode) = (self.limiter, self.reported_limits(), self.mode);
         let exempt = std::mem::take(&mut self.exempt);
         let in_shadow = self.shadow.requests.len();
-        let trials = std::mem::take(&mut self.trials);
+        let mut trials = std::mem::take(&mut self.trials);
+        if budget.has_counted_trials() {
+            trials.clear();
+        }
         let trials = self.limiter.decide_trials(trials);
         let (answer, ()) = tokio::join!(self.acquire_all(budget), trials);
         let usage = limiter.inner.backend.usage();

@@ -106,6 +106,7 @@ impl Limiter {
             limiter: self,
             runtime: Handle::try_current().ok(),
         };
+        let _queued = budget.mark_queued();
         let (mut last, mut stall) = (None, None);
         // The estimate found a permit for this call after those of all earlier waiters.
         let mut needs_no_slot = false;

@@ -121,6 +121,27 @@ pub(crate) async fn acquire_waits_for_delay(subject: Subject) {
     served(third).await;
 }
 
+/// A call with a grant has charged its permit, and keeps the moment at which it is due.
+pub(crate) async fn change_in_registry_keeps_delays(subject: Subject) {
+    let policy = paced("p", 5, "2/s");
+    subject.limits.registry().set(&policy);
+    let waiters = [(); 3].map(|()| {
+        let limits = subject.limits.clone();
+        tokio::spawn(async move { limits.named("p").acquire(KEY).timeout(secs(60)).await })
+    });
+    settle(&subject, &policy).await;
+    subject.limits.registry().set(paced("p", 6, "2/s"));
+    settle(&subject, &policy).await;
+    for (number, waiter) in waiters.into_iter().enumerate() {
+        if number > 0 {
+            subject.clock.advance(millis(500));
+        }
+        let answer = tokio::time::timeout(PATIENT, waiter).await;
+        let allowed = answer.unwrap_or_else(|_| panic!("call {number} is due")).unwrap();
+        assert!(allowed.is_ok(), "{number}: {allowed:?}");
+    }
+}
+
 pub(crate) async fn call_above_delay_budget_is_not_charged(subject: Subject) {
     let policy = paced("p", 5, "2/s");
     served(waiter(&subject, &policy, 3, secs(60))).await;
