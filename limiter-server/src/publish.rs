@@ -19,6 +19,7 @@ mod registry_text;
 mod replacement;
 pub(crate) mod tokens;
 
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -72,6 +73,8 @@ struct PublisherInner {
     status: watch::Sender<PublisherStatus>,
     /// The state in which SQL and the registry agreed last.
     agreed: Mutex<Option<Versions>>,
+    /// The newest revision whose suspensions agreed with SQL beside policies that cannot be read.
+    overlays_agreed: AtomicU64,
 }
 
 /// Versions that differ after each change. Identities of changes are not committed in their order,
@@ -95,6 +98,7 @@ impl Publisher {
             wake: Notify::new(),
             status: watch::Sender::new(PublisherStatus::default()),
             agreed: Mutex::new(None),
+            overlays_agreed: AtomicU64::new(0),
         }))
     }
 

@@ -273,6 +273,16 @@ async fn suspensions_are_published_beside_an_unreadable_policy() {
     assert_eq!(follower.registry().suspensions().len(), 1);
     assert!(follower.registry().get("a").is_some());
 
+    // Redis returns with an earlier copy, as after a failover: the suspension is published again.
+    set((revision + 1, &format!("{body}{BROKEN}")));
+    setup.publisher.publish().await.unwrap_err();
+    let (found, text) = read().await;
+    assert!(
+        text.contains("policy:a") && text.contains("of_the_future"),
+        "{text}"
+    );
+    assert_eq!(overlays().await.revision, 1);
+
     // A suspension of another program, such as `kill`, becomes a revision.
     let others = "[[suspend]]\nscope = 'all'\nenforcement = 'off'\nuntil = 2040-01-01T00:00:00Z\n";
     set((found + 1, &format!("{text}{others}")));

@@ -4,9 +4,12 @@
 //! that follow the registry report it and adopt the rest of the text, so that a suspension takes
 //! effect beside it. Until the text can be read, the publisher imports and publishes the
 //! suspensions and blocks alone, and the other parts stay as they are. The confirmed revision
-//! stays, too, so that the other changes are imported later. Tests:
+//! stays, too, so that the other changes are imported later. A text with an earlier revision than
+//! the last one is a restored copy of Redis: its suspensions are replaced and not imported. Tests:
 //! `suspensions_are_published_beside_an_unreadable_policy` in `tests/publish.rs`, and
 //! `kill_works_beside_an_unreadable_policy` in `tests/overlays.rs`.
+
+use std::sync::atomic::Ordering;
 
 use limiter_core::ConfigError;
 use limiter_core::registry::{PolicyRegistry, RedisRegistry, RegistryError};
@@ -73,30 +76,40 @@ impl Publisher {
             contents: contents(&found, now),
             follows_lost_change: false,
         };
+        let confirmed = u64::try_from(known.confirmed).unwrap_or_default();
+        let least = inner.overlays_agreed.load(Ordering::Relaxed).max(confirmed);
+        let went_back = replaced < least;
         let published: Vec<_> = match compare_texts(&known, &observed) {
-            Step::Import { documents, .. } => {
+            Step::Import { documents, .. } if !went_back => {
+                // SQL was read after Redis: another node may have published what SQL has.
+                let current = redis.read().await?;
+                if current.is_none_or(|(revision, _)| revision != replaced) {
+                    return Ok(true);
+                }
                 let documents = documents.into_iter().collect();
                 self.import(&known, &found, (known.confirmed, now), documents, false)
                     .await?;
                 return Ok(true);
             }
-            Step::Confirm(documents) if !documents.is_empty() => documents
+            Step::Confirm(documents) if !documents.is_empty() && !went_back => documents
                 .into_iter()
                 .map(|((kind, name), revision)| (kind, name, revision))
                 .collect(),
             _ => {
-                let Some(pending) = known.documents.values().find(|of| of.is_pending()) else {
+                let mut documents = known.documents.values();
+                let Some(newest) = documents.find(|of| of.is_pending() || went_back) else {
+                    inner.overlays_agreed.store(replaced, Ordering::Relaxed);
                     return Ok(false);
                 };
-                let document = &pending.document;
+                let document = &newest.document;
                 let overlays = overlay_text::parse(&document.body)?;
                 let text = with_mark(&overlay_text::replace_in(text, &overlays)?, &known.newest);
-                let least = u64::try_from(known.confirmed).unwrap_or_default();
-                match redis.publish_beside_errors(&text, replaced, least).await {
+                let revision = match redis.publish_beside_errors(&text, replaced, least).await {
                     // Another program has published.
                     Err(RegistryError::Conflict { .. }) => return Ok(true),
                     published => published?,
                 };
+                inner.overlays_agreed.store(revision, Ordering::Relaxed);
                 vec![(document.kind, document.name.clone(), document.revision)]
             }
         };
