@@ -34,6 +34,8 @@ use crate::listener::{Listener, MAX_LAST_CONNECTIONS, PendingConnection, TimedSt
 const MAX_CONCURRENT: usize = 64;
 /// The most bytes of a connection that are read after the end: more than the buffers of the system.
 const MAX_LAST_BYTES: usize = 16 * 1_024 * 1_024;
+/// The time in which a connection is read after the end, so that no client delays the end.
+const LAST_READS: Duration = Duration::from_secs(1);
 /// The size of one read.
 const READ_BYTES: usize = 8 * 1_024;
 
@@ -113,7 +115,7 @@ struct Connection {
 
 impl Connection {
     async fn run(mut self, mut end: watch::Receiver<bool>) -> io::Result<()> {
-        let mut last_bytes = MAX_LAST_BYTES;
+        let (mut last_bytes, mut last_until) = (MAX_LAST_BYTES, None);
         loop {
             let (replies, closes) = self.run_received().await;
             if !replies.is_empty() {
@@ -123,7 +125,8 @@ impl Connection {
                     continue;
                 }
             }
-            if closes || last_bytes == 0 {
+            let is_over = |until| Instant::now() >= until;
+            if closes || last_bytes == 0 || last_until.is_some_and(is_over) {
                 return self.shutdown().await;
             }
             // Commands that have arrived by then are run before the end: the system resets a
@@ -136,7 +139,10 @@ impl Connection {
             match read {
                 None => return self.shutdown().await,
                 Some(0) => return Ok(()),
-                Some(bytes) if *end.borrow() => last_bytes = last_bytes.saturating_sub(bytes),
+                Some(bytes) if *end.borrow() => {
+                    last_bytes = last_bytes.saturating_sub(bytes);
+                    last_until.get_or_insert_with(|| Instant::now() + LAST_READS);
+                }
                 Some(_) => {}
             }
         }
