@@ -112,8 +112,8 @@ impl<'a> ValidatedLimit<'a> {
         }
     }
 
-    /// Returns the limit under the policy that decided it: the registry may have replaced the policy
-    /// while the call waited. The times of the decision are those of this policy.
+    /// Returns the limit under the policy that decided it: the registry may have replaced the
+    /// policy while the call waited. The times of the decision are those of this policy.
     pub(crate) fn decided_under(self, decided: &'a Policy) -> Self {
         if decided == self.policy || decided.name() != self.policy.name() {
             return self;

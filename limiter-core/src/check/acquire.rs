@@ -226,8 +226,8 @@ impl Acquire<'_> {
     }
 
     /// Waits under the current policies of the registry. When it replaces one, a queued call leaves
-    /// its queue, which charges nothing, and waits under the replacement for the rest of its time. A
-    /// call with a grant keeps it, and its delay.
+    /// its queue, which charges nothing, and waits under the replacement for the rest of its time.
+    /// A call with a grant keeps it, and its delay.
     async fn wait_and_follow_registry(self) -> Result<Allowed, Rejection> {
         let (limiter, requests) = (self.check.limiter, self.check.requests());
         let (started, mut policies) = (limiter.now(), limiter.policies_of(requests));

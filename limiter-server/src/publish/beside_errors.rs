@@ -81,7 +81,7 @@ impl Publisher {
         let went_back = replaced < least;
         let published: Vec<_> = match compare_texts(&known, &observed) {
             Step::Import { documents, .. } if !went_back => {
-                // SQL was read after Redis: another node may have published what SQL has.
+                // SQL was read after Redis, so another node may have published its text meanwhile.
                 let current = redis.read().await?;
                 if current.is_none_or(|(revision, _)| revision != replaced) {
                     return Ok(true);

@@ -175,7 +175,8 @@ mod tests {
                     assert!(started.elapsed() < deadline, "the call reaches Redis");
                     tokio::task::yield_now().await;
                 }
-                // The reply to the denied call is older, also if it is read after that to the refund.
+                // The reply to the denied call is older, also if it is read after that to the
+                // refund.
                 clock.advance(std::time::Duration::from_micros(1));
                 limits.refund(&policy, "k").cost(10).await.unwrap();
                 proxy.refuse(true);

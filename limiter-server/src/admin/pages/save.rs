@@ -82,8 +82,8 @@ pub(super) async fn put(
         }
         Err(failure) if failure.status == StatusCode::CONFLICT => {
             match read(caller, environment, name).await {
-                // The author has pressed the button twice. Without a known reset, the author decides
-                // again.
+                // The author has pressed the button twice. Without a known reset, the author
+                // decides again.
                 Ok(current) if inheritance != "reset" && is_saved_by(caller, &current, &text) => {
                     Ok(see(&format!("{page}?notice=saved")))
                 }

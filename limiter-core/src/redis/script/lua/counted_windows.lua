@@ -20,7 +20,7 @@ local COUNTERS, COUNTERS_BYTES = '<BBI8I8I8I8I8', 42
 local MAX_COUNTED = 4398046511104 -- 2^42
 local DAY = 86400000000
 -- The largest step back of the clock that counts as small, for a window of an hour or more. For a
--- shorter one it is this part of the window, at least a second: clocks of servers differ by seconds.
+-- shorter one it is this part of the window, at least a second, since clocks of servers differ.
 local SMALL_STEP, STEPS_PER_WINDOW = 60000000, 60
 
 -- Returns the day of the month; day 0 is the day before the epoch.
