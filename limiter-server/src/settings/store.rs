@@ -257,11 +257,14 @@ mod tests {
             deployment(&sentinel),
             Ok(RedisDeployment::Sentinel { urls, master })
         );
-        let empty = StoreArgs {
-            redis_cluster_file: files.write("empty", "\n"),
-            ..StoreArgs::default()
-        };
-        assert!(deployment(&empty).unwrap_err().contains("no URL"));
+        for (text, expected) in [("\n", "the file is empty"), (",\n", "no URL")] {
+            let without_url = StoreArgs {
+                redis_cluster_file: files.write("without", text),
+                ..StoreArgs::default()
+            };
+            let error = deployment(&without_url).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
         let without_master = StoreArgs {
             sentinel_master_file: None,
             ..sentinel.clone()
