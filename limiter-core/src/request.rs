@@ -115,7 +115,8 @@ impl<'a> ValidatedLimit<'a> {
     /// Returns the limit under the policy that decided it: the registry may have replaced the
     /// policy while the call waited. The times of the decision are those of this policy.
     pub(crate) fn decided_under(self, decided: &'a Policy) -> Self {
-        // Before a scheduled change, its previous policy decides, and the change converts the charge.
+        // Before a scheduled change, its previous policy decides, and the change converts the
+        // charge.
         let is_in_force = self.policy.before().is_some_and(|(before, _)| before == decided);
         if decided == self.policy || is_in_force || decided.name() != self.policy.name() {
             return self;
