@@ -109,24 +109,11 @@ impl FastLevel {
     /// the level or extends its life, or if the numbers are invalid.
     #[cfg(feature = "redis")]
     pub(crate) fn from_stored(algorithm: &Algorithm, stored: &StoredLevel) -> Option<Self> {
-        let StoredLevel {
-            amount,
-            remainder,
-            parts,
-            at,
-            keep_until,
-        } = *stored;
+        let level = stored.level();
         // The other bounds of `StoredLevel::state` follow from those of the form.
-        if remainder >= parts || keep_until > 2 * MAX_EXACT {
+        if level.remainder >= level.parts || level.keep_until > 2 * MAX_EXACT {
             return None;
         }
-        let level = Level {
-            amount,
-            remainder,
-            parts,
-            at,
-            keep_until,
-        };
         Self::from_last_charge(algorithm, &level)
     }
 

@@ -94,17 +94,29 @@ impl StoredLevel {
         {
             return None;
         }
-        let level = Level {
+        match algorithm {
+            Algorithm::TokenBucket(_) => Some(StepState::TokenBucket(self.level())),
+            Algorithm::Funnel(_) => Some(StepState::Funnel(self.level())),
+            _ => None,
+        }
+    }
+
+    /// Returns the level of these numbers, which may be invalid.
+    #[inline]
+    pub(super) fn level(&self) -> Level {
+        let Self {
             amount,
             remainder,
             parts,
             at,
             keep_until,
-        };
-        match algorithm {
-            Algorithm::TokenBucket(_) => Some(StepState::TokenBucket(level)),
-            Algorithm::Funnel(_) => Some(StepState::Funnel(level)),
-            _ => None,
+        } = *self;
+        Level {
+            amount,
+            remainder,
+            parts,
+            at,
+            keep_until,
         }
     }
 }
