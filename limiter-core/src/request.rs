@@ -308,9 +308,17 @@ pub(crate) struct Verdict {
     pub(crate) decided_at: Timestamp,
     pub(crate) outcomes: SmallVec<[StepOutcome; 1]>,
     /// After a denial by Redis, the state of each limit, from which later calls are answered.
-    /// `None` for a sliding window, since Redis reports no timestamps of its permits.
     #[cfg(feature = "redis")]
-    pub(crate) states: Option<Arc<[Option<StepState>]>>,
+    pub(crate) states: Option<Arc<[ReportedState]>>,
+}
+
+/// The state of a limit as Redis reports it after a denial.
+#[cfg(feature = "redis")]
+#[derive(Debug)]
+pub(crate) enum ReportedState {
+    Stored(StepState),
+    /// The number of permits in a sliding window; their moments stay in Redis.
+    WindowUsage(u64),
 }
 
 impl Verdict {

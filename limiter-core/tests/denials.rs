@@ -224,6 +224,31 @@ async fn cached_denial_reports_each_limit_like_redis() {
 }
 
 #[tokio::test]
+async fn window_above_its_reduced_limit_is_reported_like_redis() {
+    let fixture = Fixture::with(|builder| builder.deny_cache(secs(60))).await;
+    let (before, reduced) = (window("p", 5, "10s"), window("p", 3, "10s"));
+    for cost in [3, 2] {
+        let charged = fixture.limits.check(&before, KEY).cost(cost).await;
+        assert!(charged.unwrap().is_allowed());
+        fixture.clock.advance(secs(1));
+    }
+    // A cost equal to the limit fits when all permits have expired, like the reset.
+    let call = || fixture.limits.check(&reduced, KEY).cost(3);
+    assert_eq!(answered(&call().await.unwrap()), DENIED);
+    // Three permits expire after ten seconds.
+    for passed in [secs(7), secs(1)] {
+        fixture.clock.advance(passed);
+        let known = call().await.unwrap();
+        let own = fixture.limits.peek(&reduced, KEY).cost(3).await.unwrap();
+        assert_eq!(
+            (wait_of(&known), known.remaining(), left(&known)),
+            (wait_of(&own), own.remaining(), left(&own)),
+            "{passed:?}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn waiter_is_served_on_time_with_one_query() {
     let fixture = Fixture::new().await;
     for policy in halves() {

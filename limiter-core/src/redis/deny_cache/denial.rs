@@ -16,7 +16,7 @@ use crate::algorithm::{FastLevel, Mode, StepOutcome, StepResult, StepState, step
 use crate::identity::Identity;
 use crate::policy::Algorithm;
 use crate::redis::deny_cache::LimitCost;
-use crate::request::{DecisionRequest, Verdict};
+use crate::request::{DecisionRequest, ReportedState, Verdict};
 use crate::support::one_or_many::OneOrMany;
 use crate::units::Timestamp;
 
@@ -51,6 +51,8 @@ enum DenialReport {
     /// The numbers of a sliding window; its moments stay in the store. Only answers to the same
     /// cost follow, until a permit comes back.
     Window {
+        /// `None` if the verdict reports no state.
+        used: Option<u64>,
         remaining: u64,
         /// Zero if the cost fits.
         retry_after: u64,
@@ -62,43 +64,23 @@ enum DenialReport {
 
 impl DenialReport {
     /// Creates the state if the store reported it, or else the numbers.
-    fn new(algorithm: &Algorithm, state: Option<&StepState>, outcome: &StepOutcome) -> Self {
-        let Some(state) = state else {
-            return Self::Window {
-                remaining: outcome.remaining,
-                retry_after: outcome.retry_after,
-                reset_after: outcome.reset_after,
-                next_after: outcome.next_after,
-                expires_after: outcome.expires_after,
-            };
+    fn new(algorithm: &Algorithm, state: Option<&ReportedState>, outcome: &StepOutcome) -> Self {
+        let window = |used| Self::Window {
+            used,
+            remaining: outcome.remaining,
+            retry_after: outcome.retry_after,
+            reset_after: outcome.reset_after,
+            next_after: outcome.next_after,
+            expires_after: outcome.expires_after,
+        };
+        let state = match state {
+            None => return window(None),
+            Some(ReportedState::WindowUsage(used)) => return window(Some(*used)),
+            Some(ReportedState::Stored(state)) => state,
         };
         match FastLevel::from_state(algorithm, state) {
             Some(level) => Self::FastLevel(level),
             None => Self::StepState(state.clone()),
-        }
-    }
-}
-
-impl DenialReport {
-    /// Returns whether the usage of a window may exceed its limit, as after a policy change.
-    ///
-    /// Then `next_after` is the time until all permits have expired, and becomes the time until the
-    /// oldest one expires when the usage has fallen to the limit; the reply does not contain that
-    /// moment. The reply shows the excess if the cost fits earlier, or if a longer window has
-    /// charged the key. For a cost of 1, `retry_after` is the time of the oldest permit that
-    /// remains.
-    fn may_exceed(&self, limit: u64, cost: u64) -> bool {
-        match self {
-            Self::Window {
-                remaining: 0,
-                retry_after,
-                reset_after,
-                next_after,
-                expires_after,
-            } if limit > 1 && next_after == reset_after && *next_after > 0 => {
-                retry_after < next_after || (cost != 1 && expires_after != reset_after)
-            }
-            _ => false,
         }
     }
 }
@@ -149,7 +131,7 @@ impl Denial {
         let limits: OneOrMany<DeniedRequest> = limits
             .map(|(number, (limit, outcome))| {
                 let algorithm = *limit.policy.algorithm();
-                let state = states.get(number).and_then(Option::as_ref);
+                let state = states.get(number);
                 DeniedRequest {
                     identity: limit.identity,
                     algorithm,
@@ -242,7 +224,9 @@ impl DeniedRequest {
     ///
     /// Returns 0 for a peek of a window whose newest permit is later than the store's clock. After
     /// a backward step, only a charge moves the window back, so its times are not valid before
-    /// that. Returns 0 as well for a window whose usage may exceed its limit.
+    /// that. Returns 0 as well for a window whose usage exceeds its limit, as after a policy
+    /// change: the reply does not contain the time at which the usage has fallen to the limit, and
+    /// `next_after` changes then.
     fn lasts(&self) -> u64 {
         match (&self.report, &self.algorithm) {
             (DenialReport::StepState(_) | DenialReport::FastLevel(_), _) => u64::MAX,
@@ -251,7 +235,11 @@ impl DeniedRequest {
             {
                 0
             }
-            (report, Algorithm::SlidingWindow(limit)) if report.may_exceed(limit.limit, self.cost) => 0,
+            (DenialReport::Window { used: Some(used), .. }, Algorithm::SlidingWindow(limit))
+                if *used > limit.limit =>
+            {
+                0
+            }
             // Nothing is used, so no permit returns.
             (DenialReport::Window { next_after: 0, .. }, _) => u64::MAX,
             (DenialReport::Window { next_after, .. }, _) => *next_after,
@@ -282,6 +270,7 @@ impl DeniedRequest {
                 }
             }
             DenialReport::Window {
+                used: _,
                 remaining,
                 retry_after,
                 reset_after,

@@ -4,9 +4,9 @@ mod retention;
 
 use crate::algorithm;
 use crate::algorithm::{StateSlot, StepOutcome, StepState};
-use crate::policy::Policy;
+use crate::policy::{Algorithm, Policy, SlidingWindow};
 use crate::redis::deny_cache::*;
-use crate::request::LimitRequest;
+use crate::request::{LimitRequest, ReportedState, ValidatedLimit};
 use crate::support::clock::ManualClock;
 
 const CAP: Duration = Duration::from_secs(1);
@@ -79,14 +79,27 @@ impl Model {
         let mut verdict = Verdict::new(decided_at, algorithm::decide(&mut slots, mode));
         if verdict.outcomes.iter().any(|outcome| !outcome.fits) {
             // Like Redis, which does not report the moments of a sliding window.
-            let known = |state: &StepState| match state {
-                StepState::SlidingWindow(_) => None,
-                state => Some(state.clone()),
+            let reported = |(limit, state): (&ValidatedLimit<'_>, &StepState)| match limit.policy.algorithm()
+            {
+                Algorithm::SlidingWindow(window) => {
+                    ReportedState::WindowUsage(usage(window, state, decided_at))
+                }
+                _ => ReportedState::Stored(state.clone()),
             };
-            verdict.states = Some(self.0.iter().map(known).collect());
+            verdict.states = Some(request.limits.iter().zip(&self.0).map(reported).collect());
         }
         verdict
     }
+}
+
+/// Returns the number of permits in a window: those that are missing under a large limit.
+fn usage(window: &SlidingWindow, state: &StepState, now: Timestamp) -> u64 {
+    const LARGE: u64 = 1_000;
+    let large = Algorithm::SlidingWindow(SlidingWindow {
+        limit: LARGE,
+        ..*window
+    });
+    LARGE - algorithm::step(&large, &mut state.clone(), 0, now.as_micros(), Mode::Peek).remaining
 }
 
 #[test]
@@ -360,7 +373,8 @@ fn times_of_free_window_ahead_of_clock_are_not_cached() {
 #[test]
 fn times_of_window_above_its_limit_are_not_cached() {
     let clock = ManualClock::new();
-    let (cache, before, after) = (cache(&clock), window("w", 3, "8s"), window("w", 2, "8s"));
+    let cache = DenyCache::new(Clock::Manual(clock.clone()), Duration::from_secs(60));
+    let (before, after) = (window("w", 3, "8s"), window("w", 2, "8s"));
     let mut model = Model(vec![StepState::Absent]);
     for _ in 0..3 {
         let _charged = model.decide(&charge(&before, "k", 1), &clock, Mode::Charge);

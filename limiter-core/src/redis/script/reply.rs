@@ -19,7 +19,7 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::policy::{Algorithm, SlidingWindow};
 use crate::redis::script::wire::Item;
 use crate::redis::script::wire::{Operation, ScriptInput};
-use crate::request::Verdict;
+use crate::request::{ReportedState, Verdict};
 use crate::units::{MAX_EXACT, Timestamp};
 
 /// The results of one input, one for each of its equal requests. Empty if the node does not serve
@@ -231,11 +231,11 @@ impl LimitReply {
         }
     }
 
-    /// Returns the state, unless the limit is a sliding window.
-    fn into_state(self) -> Option<StepState> {
+    /// Returns the state after a denial.
+    fn into_state(self) -> ReportedState {
         match self {
-            Self::Stored(state) => Some(state),
-            Self::Window { .. } => None,
+            Self::Stored(state) => ReportedState::Stored(state),
+            Self::Window { used, .. } => ReportedState::WindowUsage(used),
         }
     }
 

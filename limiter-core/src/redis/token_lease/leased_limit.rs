@@ -22,7 +22,7 @@ use crate::policy::{Algorithm, Policy};
 use crate::redis::Route;
 use crate::redis::script::reply::{LimitReply, Reader, malformed};
 use crate::redis::script::{Call, TOKEN_LEASE, reply, wire};
-use crate::request::{ValidatedLimit, Verdict};
+use crate::request::{ReportedState, ValidatedLimit, Verdict};
 use crate::support::clock::Clock;
 use crate::units::Timestamp;
 
@@ -101,7 +101,7 @@ impl RedisTokenLender {
         }
         let mut verdict = verdict(outcome, reply.now);
         if !outcome.fits {
-            verdict.states = Some([Some(state)].into());
+            verdict.states = Some([ReportedState::Stored(state)].into());
         }
         Ok(LeaseReply { verdict, loan })
     }
