@@ -24,7 +24,7 @@ use crate::error::{ConfigError, StoreError, StoreErrorKind};
 use crate::redis::client::connection::Asking;
 use crate::redis::client::endpoint::Endpoint;
 use crate::redis::client::failure::Failure;
-use crate::redis::cluster::slot_map_refresh::{ABANDONED_AFTER, SlotMapRefresh};
+use crate::redis::cluster::slot_map_refresh::{ABANDONED_AFTER, REFRESH_INTERVAL, SlotMapRefresh};
 use crate::redis::dispatch::BatchPart;
 use crate::redis::node::NodeOperation;
 use crate::redis::node::{Node, NodeSettings};
@@ -35,7 +35,6 @@ use crate::support::log_throttle::LogThrottle;
 use crate::support::real_time::CallDeadline;
 use crate::support::real_time::{sleep, timeout, timeout_at};
 use crate::support::sync::RwLock;
-use crate::support::sync::atomic::{AtomicU32, Ordering};
 
 /// Upper bound of redirections per call; beyond it, the nodes disagree.
 const MAX_REDIRECTIONS: usize = 8;
@@ -47,10 +46,6 @@ const TRY_AGAIN_AFTER: Duration = Duration::from_millis(2);
 /// Upper bound of retries of a call while the cluster reports CLUSTERDOWN. The pauses double and
 /// add up to 30 ms.
 const WHILE_DOWN: usize = 4;
-/// Minimum interval between refreshes of the map. After a failed call, it doubles with each refresh
-/// that leaves the map unchanged, because a node may be down for long and all nodes are queried.
-const REFRESH_INTERVAL: Duration = Duration::from_millis(150);
-const MAX_DOUBLINGS: u32 = 2;
 /// Timeout of one node's reply with the map.
 const REFRESH_TIMEOUT: Duration = Duration::from_secs(1);
 /// Additional time for the other nodes after the first reply without a majority.
@@ -68,8 +63,6 @@ struct ClusterInner {
     pub(crate) clock: Clock,
     map: RwLock<Map>,
     refresh: Arc<SlotMapRefresh>,
-    /// The number of refreshes since the map has changed.
-    unchanged: AtomicU32,
     /// An outage fails each refresh.
     failure_log: LogThrottle,
 }
@@ -98,7 +91,6 @@ impl Cluster {
             clock,
             map: RwLock::default(),
             refresh: SlotMapRefresh::new(),
-            unchanged: AtomicU32::new(0),
             failure_log: LogThrottle::default(),
         })))
     }
@@ -243,8 +235,7 @@ impl Cluster {
     /// Starts a refresh in the background, unless one started recently: a node may have lost its
     /// slots.
     fn refresh_after_failure(&self) {
-        let doublings = self.0.unchanged.load(Ordering::Relaxed).min(MAX_DOUBLINGS);
-        self.spawn_refresh(REFRESH_INTERVAL * (1 << doublings));
+        self.spawn_refresh(self.0.refresh.interval_after_failure(Instant::now()));
     }
 
     /// Spawns a refresh of the map, unless one is running or the last one started less than
@@ -282,7 +273,6 @@ impl ClusterInner {
     /// frequent one shortly after the first reply. A node that was partitioned off keeps an
     /// outdated map and may be the nearest one; the map carries no version.
     async fn fetch_slot_map(&self) -> Result<(), StoreError> {
-        self.unchanged.fetch_add(1, Ordering::Relaxed);
         let mut queries = JoinSet::new();
         for address in self.known_addresses() {
             let node = self.node(&address)?;
@@ -347,7 +337,7 @@ impl ClusterInner {
         let kept: HashSet<Address> = used.chain(self.seed_addresses()).cloned().collect();
         let mut map = self.map.write();
         if map.owners != owners {
-            self.unchanged.store(0, Ordering::Relaxed);
+            self.refresh.end_failures();
         }
         map.owners = owners;
         map.nodes.retain(|address, _| kept.contains(address));

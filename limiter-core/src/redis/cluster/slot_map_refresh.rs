@@ -17,6 +17,16 @@ use crate::support::sync::{Mutex, MutexGuard};
 /// Age at which a running refresh counts as abandoned, since its runtime is no longer driven.
 pub(crate) const ABANDONED_AFTER: Duration = Duration::from_secs(2);
 
+/// Minimum interval between refreshes of the map.
+pub(crate) const REFRESH_INTERVAL: Duration = Duration::from_millis(150);
+/// The longest minimum interval while calls fail.
+const LONGEST_INTERVAL: Duration = Duration::from_millis(600);
+/// Fraction of the time since the first failed call by which the interval grows. A failover takes
+/// less than 20 s by default, so that the interval is the minimum for its whole duration.
+const INTERVAL_FRACTION: u32 = 150;
+/// Time without a failed call after which a failure is the first one again.
+const FAILURES_END_AFTER: Duration = Duration::from_secs(2);
+
 /// State of the refresh and the result of the last one.
 #[derive(Debug)]
 pub(crate) struct SlotMapRefresh {
@@ -29,6 +39,14 @@ pub(crate) struct SlotMapRefresh {
 struct RefreshState {
     busy: bool,
     started: Option<Instant>,
+    /// Calls have failed since then, without a change of the map.
+    failures: Option<Failures>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Failures {
+    first: Instant,
+    last: Instant,
 }
 
 /// Permission to refresh. Dropping it reports a failure to the waiters, also when the runtime of
@@ -60,15 +78,32 @@ impl SlotMapRefresh {
         if is_running || since.is_some_and(|since| since < interval) {
             return None;
         }
-        *state = RefreshState {
-            busy: true,
-            started: Some(now),
-        };
+        (state.busy, state.started) = (true, Some(now));
         Some(RefreshGuard {
             refresh: Arc::clone(self),
             started: now,
             result: None,
         })
+    }
+
+    /// Returns the minimum interval between refreshes after a failed call. It grows with the time
+    /// for which calls have failed, because each refresh queries all nodes and a node may be down
+    /// for long.
+    pub(crate) fn interval_after_failure(&self, now: Instant) -> Duration {
+        let mut state = self.lock();
+        let series = state
+            .failures
+            .filter(|failures| now.saturating_duration_since(failures.last) < FAILURES_END_AFTER);
+        let first = series.map_or(now, |failures| failures.first);
+        state.failures = Some(Failures { first, last: now });
+        drop(state);
+        let failing_for = now.saturating_duration_since(first);
+        (failing_for / INTERVAL_FRACTION).clamp(REFRESH_INTERVAL, LONGEST_INTERVAL)
+    }
+
+    /// Ends the series of failed calls, because the map has changed.
+    pub(crate) fn end_failures(&self) {
+        self.lock().failures = None;
     }
 
     /// Subscribes to the result of the next refresh. Subscribe before calling
@@ -132,6 +167,31 @@ mod tests {
         let interval = Duration::from_millis(100);
         assert!(refresh.start(interval, now + interval / 2).is_none());
         assert!(refresh.start(interval, now + interval).is_some());
+    }
+
+    #[test]
+    fn interval_grows_with_failures_and_is_minimal_after_change() {
+        let (refresh, start) = (SlotMapRefresh::new(), Instant::now());
+        for number in 0..1_000 {
+            let passed = number * Duration::from_millis(200);
+            let interval = refresh.interval_after_failure(start + passed);
+            if passed <= Duration::from_secs(20) {
+                assert_eq!(interval, REFRESH_INTERVAL, "{passed:?}");
+            }
+        }
+        let later = start + Duration::from_secs(200);
+        assert_eq!(refresh.interval_after_failure(later), LONGEST_INTERVAL);
+        refresh.end_failures();
+        assert_eq!(refresh.interval_after_failure(later), REFRESH_INTERVAL);
+    }
+
+    #[test]
+    fn interval_is_minimal_after_time_without_failures() {
+        let (refresh, start) = (SlotMapRefresh::new(), Instant::now());
+        for number in 0..100 {
+            let at = start + number * FAILURES_END_AFTER;
+            assert_eq!(refresh.interval_after_failure(at), REFRESH_INTERVAL);
+        }
     }
 
     #[test]
