@@ -22,8 +22,11 @@ mod text;
 #[path = "registry/text_errors.rs"]
 mod text_errors;
 
-use limiter_core::registry::{KeyOverride, OnUnknownPolicy, PolicyEntry, PolicyRegistry};
-use limiter_core::{Inheritance, Key, Limiter, ManualClock, Origin, Policy, Rejection};
+use limiter_core::registry::{
+    Block, BlockTarget, KeyOverride, OnUnknownPolicy, PolicyEntry, PolicyRegistry, Suspension,
+    SuspensionMode, SuspensionScope,
+};
+use limiter_core::{Inheritance, Key, Limiter, ManualClock, Origin, Policy, Rejection, Timestamp};
 use support::{bucket, funnel, secs, window};
 
 #[tokio::test]
@@ -166,6 +169,43 @@ fn key_overrides_are_bounded_and_expired_ones_removed() {
     let refused = registry.set_override(own(9)).unwrap_err().to_string();
     assert_eq!(refused, "number of overrides is `10001`, expected at most 10000");
     registry.set_override(own(20).until(past)).unwrap();
+}
+
+#[test]
+fn overlays_are_bounded_and_ended_ones_removed() {
+    const BLOCKS: usize = PolicyRegistry::MAX_BLOCKS;
+    const SUSPENSIONS: usize = PolicyRegistry::MAX_SUSPENSIONS;
+    let registry = PolicyRegistry::new();
+    let past = ManualClock::new().now();
+    let future = Timestamp::from(std::time::SystemTime::now() + secs(3_600));
+    let block = |number: usize| Block::new(BlockTarget::Key(format!("user:{number}")));
+    let suspension = |number: usize, end| {
+        let scope = SuspensionScope::Policy(format!("policy {number}"));
+        Suspension::new(scope, SuspensionMode::Deny, end)
+    };
+    let suspensions =
+        (0..SUSPENSIONS).map(|number| suspension(number, if number < 2 { past } else { future }));
+    let blocks = (0..BLOCKS).map(|number| match number < 2 {
+        true => block(number).until(past),
+        false => block(number),
+    });
+    registry.set_overlays(suspensions, blocks).unwrap();
+
+    for number in [BLOCKS, 0] {
+        registry.block(block(number)).unwrap();
+    }
+    let refused = registry.block(block(1)).unwrap_err().to_string();
+    assert_eq!(refused, "number of blocks is `10001`, expected at most 10000");
+    registry.block(block(2).until(past)).unwrap();
+    assert_eq!(registry.blocks().len(), BLOCKS);
+
+    for number in [SUSPENSIONS, 0] {
+        registry.suspend(suspension(number, future)).unwrap();
+    }
+    let refused = registry.suspend(suspension(1, future)).unwrap_err().to_string();
+    assert_eq!(refused, "number of suspensions is `1001`, expected at most 1000");
+    registry.suspend(suspension(2, past)).unwrap();
+    assert_eq!(registry.suspensions().len(), SUSPENSIONS);
 }
 
 /// Concurrent changes and lookups.

@@ -14,6 +14,7 @@ use crate::error::ConfigError;
 use crate::registry::PolicyRegistry;
 use crate::registry::overlay::{Block, BlockTarget, OverlaySet, SourceOverlays, Suspension, SuspensionScope};
 use crate::registry::sources::SourceStack;
+use crate::support::clock::Clock;
 
 /// A limiter that is informed whether its registry has overlays.
 pub(crate) trait OverlayWatcher: Send + Sync {
@@ -56,12 +57,17 @@ impl PolicyRegistry {
     /// # Errors
     ///
     /// [`ConfigError::Invalid`] for a name that is empty or longer than 256 bytes, and for more
-    /// than [`MAX_SUSPENSIONS`](Self::MAX_SUSPENSIONS) suspensions.
+    /// than [`MAX_SUSPENSIONS`](Self::MAX_SUSPENSIONS) suspensions. Suspensions that have ended by
+    /// the system's clock are removed first.
     pub fn suspend(&self, suspension: Suspension) -> Result<(), ConfigError> {
         suspension.check()?;
         self.edit_overlays(|overlays| {
             let list = &mut overlays.suspensions;
             list.retain(|of| of.scope() != suspension.scope());
+            if list.len() >= Self::MAX_SUSPENSIONS {
+                let now = Clock::System.calendar();
+                list.retain(|of| !of.has_ended_at(now));
+            }
             list.push(suspension);
             let (count, most) = (list.len(), Self::MAX_SUSPENSIONS);
             if count > most {
@@ -87,7 +93,7 @@ impl PolicyRegistry {
     }
 
     /// Returns the suspensions of all sources in descending order of precedence, including those
-    /// that have ended.
+    /// that have ended and were not removed.
     #[must_use]
     pub fn suspensions(&self) -> Vec<Suspension> {
         self.with_overlays(|overlays| overlays.suspensions.clone())
@@ -117,12 +123,17 @@ impl PolicyRegistry {
     /// # Errors
     ///
     /// [`ConfigError::Invalid`] for an invalid key, network or part, and for more than
-    /// [`MAX_BLOCKS`](Self::MAX_BLOCKS) blocks.
+    /// [`MAX_BLOCKS`](Self::MAX_BLOCKS) blocks. Blocks that have ended by the system's clock are
+    /// removed first.
     pub fn block(&self, block: Block) -> Result<(), ConfigError> {
         block.check()?;
         self.edit_overlays(|overlays| {
             let list = &mut overlays.blocks;
             list.retain(|of| !of.replaces(&block));
+            if list.len() >= Self::MAX_BLOCKS {
+                let now = Clock::System.calendar();
+                list.retain(|of| of.is_active_at(now));
+            }
             list.push(block);
             let (count, most) = (list.len(), Self::MAX_BLOCKS);
             if count > most {
@@ -149,8 +160,9 @@ impl PolicyRegistry {
         was_there
     }
 
-    /// Returns the blocks of all sources, including those that have ended. If several sources block
-    /// the same keys of the same apps, the list contains the block that ends last.
+    /// Returns the blocks of all sources, including those that have ended and were not removed. If
+    /// several sources block the same keys of the same apps, the list contains the block that ends
+    /// last.
     #[must_use]
     pub fn blocks(&self) -> Vec<Block> {
         self.with_overlays(|overlays| overlays.blocks.clone())
