@@ -1,4 +1,4 @@
-//! Warnings about entries of key lists that never match.
+//! Key lists: values that form an address, and warnings about entries that never match.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -8,7 +8,7 @@
 mod support;
 
 use limiter_core::registry::{KeyOverride, PolicyEntry, PolicyRegistry};
-use limiter_core::{Enforcement, Limiter, ManualClock, Policy};
+use limiter_core::{Enforcement, Key, Limiter, ManualClock, Origin, Policy};
 
 use limiter_testing::log::Warnings;
 
@@ -144,4 +144,33 @@ async fn concurrency_and_shadow_policies_warn_of_long_entries() {
         "{warnings:?}"
     );
     assert_eq!(fixture.warnings_of(&["2001:db8::/64"]).await.len(), 1);
+}
+
+/// A client that chooses both values must not choose an address of an allow list.
+#[tokio::test]
+async fn values_that_form_an_address_together_are_denied_and_not_allowed() {
+    let limits = Limiter::in_process().build();
+    let networks = ["10.0.0.0/8", "2001:db8::/32"];
+    let bucket = |name: &str| Policy::token_bucket(name).capacity(1).rate("1/h");
+    let allow = bucket("allow").allow_keys(networks).build().unwrap();
+    let deny = bucket("deny").deny_keys(networks).build().unwrap();
+    for (tenant, user) in [("::ffff", "10.1.2.3"), ("2001", "db8::7"), ("2001:db8:", "7")] {
+        let key = Key::global().part(tenant).text(":").part(user);
+        assert!(limits.check(&allow, &key).await.unwrap().is_allowed());
+        assert!(!limits.check(&allow, &key).await.unwrap().is_allowed(), "{key:?}");
+        let denied = limits.check(&deny, &key).await.unwrap();
+        assert_eq!(denied.origin(), Origin::KeyList, "{key:?}");
+    }
+    for address in [
+        Key::global().part("2001:db8::7"),
+        Key::from("2001:db8::7"),
+        Key::from("10.1.2.3"),
+    ] {
+        let allowed = limits.check(&allow, &address).await.unwrap();
+        assert_eq!(
+            (allowed.is_allowed(), allowed.origin()),
+            (true, Origin::KeyList),
+            "{address:?}"
+        );
+    }
 }

@@ -62,7 +62,8 @@ const NEVER: Timestamp = Timestamp::from_micros(u64::MAX);
 /// are narrower, so that a client cannot choose a value that puts it onto the list: in an allow
 /// list, a colon of a value counts only in the last value of a key. The entry `acme:*` does not
 /// match a key of `{tenant}:{user}` whose tenant is `acme:x`, and `acme:vip:1` does not match the
-/// tenant `acme:vip`. In a deny list, both match.
+/// tenant `acme:vip`. A network does not match two values that form an address together, such as
+/// `::ffff` and `10.0.0.1`. In a deny list, all of these match.
 ///
 /// ```
 /// use limiter_core::KeyList;
@@ -190,7 +191,7 @@ impl KeyList {
         let text = key.as_str();
         self.exact.contains(text, now)
             || self.has_prefix_of(text, now)
-            || self.has_network_of(text, now)
+            || (self.has_network_of(text, now) && !has_values_apart(text))
             || (!self.exact.is_empty()
                 && is_last_part_colon(text)
                 && with_plain_colons(text).is_some_and(|plain| self.exact.contains(&*plain, now)))
@@ -200,6 +201,7 @@ impl KeyList {
     /// value.
     pub(crate) fn denies(&self, key: &Key<'_>, now: Timestamp) -> bool {
         self.allows(key, now)
+            || (has_values_apart(key.as_str()) && self.has_network_of(key.as_str(), now))
             || (!(self.exact.is_empty() && self.prefixes.is_empty())
                 && with_plain_colons(key.as_str()).is_some_and(|plain| {
                     self.exact.contains(&*plain, now) || self.has_prefix_of(&plain, now)
@@ -307,6 +309,12 @@ impl KeyList {
 fn is_last_part_colon(text: &str) -> bool {
     text.split_once("%3A")
         .is_some_and(|(_, rest)| !rest.contains(':'))
+}
+
+/// Returns whether a key has colons both in its values and between them. Together, its values can
+/// have the form of an address: `::ffff` and `10.0.0.1`.
+fn has_values_apart(text: &str) -> bool {
+    text.contains("%3A") && text.contains(':')
 }
 
 /// Returns whether a network follows a colon. Such an entry would never match: networks match whole
