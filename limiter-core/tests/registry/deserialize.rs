@@ -61,7 +61,15 @@ fn invalid_map_is_rejected_with_all_errors() {
             "a list contains null, expected values",
         ),
         (r#"{"name":"p"}"#, "policy.p.algorithm is missing"),
-        (r#""p""#, "invalid type: string"),
+        (
+            r#"{"name":"p","algorithm":"sliding_window","limit":5,"window":"1m","limit":5000}"#,
+            "duplicate field `limit`",
+        ),
+        (
+            r#"{"name":"p","trial":{"capacity":1,"capacity":2}}"#,
+            "duplicate field `capacity`",
+        ),
+        (r#""p""#, "invalid type: string \"p\", expected a map"),
     ] {
         let error = policy(json).unwrap_err();
         assert!(error.contains(expected), "{json}: {error}");

@@ -51,7 +51,7 @@ const ENTRY_FIELDS: [&str; 9] = [
 #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
 impl<'de> Deserialize<'de> for Policy {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut fields = BTreeMap::<String, FieldValue>::deserialize(deserializer)?;
+        let mut fields = deserializer.deserialize_map(PolicyVisitor)?;
         let name = match fields.remove("name") {
             Some(FieldValue::Text(name)) => name,
             None | Some(FieldValue::Null) => return Err(D::Error::missing_field("name")),
@@ -152,6 +152,32 @@ impl<'de> Deserialize<'de> for FieldValue {
     }
 }
 
+struct PolicyVisitor;
+
+impl<'de> Visitor<'de> for PolicyVisitor {
+    type Value = BTreeMap<String, FieldValue>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map with the name and the fields of a policy")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+        fields_of(map)
+    }
+}
+
+/// Reads the fields of a map. As in a text, no field is given twice.
+fn fields_of<'de, A: MapAccess<'de>>(mut map: A) -> Result<BTreeMap<String, FieldValue>, A::Error> {
+    let mut fields = BTreeMap::new();
+    while let Some((field, value)) = map.next_entry::<String, _>()? {
+        if fields.contains_key(&field) {
+            return Err(A::Error::custom(format_args!("duplicate field `{field}`")));
+        }
+        fields.insert(field, value);
+    }
+    Ok(fields)
+}
+
 struct FieldVisitor;
 
 impl<'de> Visitor<'de> for FieldVisitor {
@@ -211,11 +237,7 @@ impl<'de> Visitor<'de> for FieldVisitor {
         Ok(FieldValue::List(values))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<FieldValue, A::Error> {
-        let mut fields = BTreeMap::new();
-        while let Some((field, value)) = map.next_entry()? {
-            fields.insert(field, value);
-        }
-        Ok(FieldValue::Map(fields))
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<FieldValue, A::Error> {
+        fields_of(map).map(FieldValue::Map)
     }
 }
