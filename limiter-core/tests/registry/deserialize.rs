@@ -38,6 +38,28 @@ fn each_policy_of_text_has_equal_map() {
     }
 }
 
+/// The crate `toml` represents a time by a map with one field.
+#[test]
+fn time_of_toml_equals_text() {
+    let toml = |time: &str| serde_json::json!({ "$__toml_private_datetime": time });
+    let of = |time: &dyn Fn(&str) -> serde_json::Value| {
+        let json = serde_json::json!({
+            "name": "p", "algorithm": "token_bucket", "capacity": 2, "rate": "1/s",
+            "deny_keys": ["eve", { "key": "bob", "until": time("2030-01-01T00:00:00Z") }],
+            "trial": { "capacity": 5, "rate": "3/s", "until": time("2031-01-01T01:00:00+01:00") },
+            "scaled": { "capacity": 1, "rate": "1/s", "at": time("2026-11-22T10:00:00Z") },
+        });
+        serde_json::from_value::<Policy>(json)
+    };
+    let text = |time: &str| serde_json::Value::from(time);
+    assert_eq!(of(&toml).unwrap(), of(&text).unwrap());
+    let error = of(&|_| toml("2030-01-01")).unwrap_err().to_string();
+    assert!(
+        error.contains("expected a time after 1970 with its offset"),
+        "{error}"
+    );
+}
+
 #[test]
 fn invalid_map_is_rejected_with_all_errors() {
     for (json, expected) in [

@@ -30,6 +30,9 @@ const ENTRY_FIELDS: [&str; 9] = [
     "note",
 ];
 
+/// The only field of the map by which the crate `toml` represents a time.
+const TOML_TIME: &str = "$__toml_private_datetime";
+
 /// A map with `name` and the fields of a policy's table in a [registry
 /// text](crate::registry::PolicyRegistry::from_toml), in any format of serde.
 ///
@@ -238,6 +241,9 @@ impl<'de> Visitor<'de> for FieldVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<FieldValue, A::Error> {
-        fields_of(map).map(FieldValue::Map)
+        let mut fields = fields_of(map)?;
+        let time = (fields.len() == 1).then(|| fields.remove(TOML_TIME)).flatten();
+        // A quoted time equals an unquoted one.
+        Ok(time.unwrap_or(FieldValue::Map(fields)))
     }
 }
