@@ -132,7 +132,8 @@
 //! response. A response to an allowed request has the decision in its extensions if it was made
 //! without the store. With [`with_decision_extension`](RateLimitLayer::with_decision_extension),
 //! every request and every response has its decision. If layers are nested, the innermost decision
-//! is kept.
+//! is kept; in a request, a [degraded](limiter_core::Decision::is_degraded) decision of an outer
+//! layer takes precedence over an allowed one.
 //!
 //! # Contract
 //!

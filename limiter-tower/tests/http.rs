@@ -24,7 +24,7 @@ use limiter_core::registry::PolicyRegistry;
 use limiter_core::{
     Decision, Enforcement, Limiter, ManualClock, OnDenial, OnStoreFailure, Origin, Policy, Rejection,
 };
-use limiter_tower::{RateLimitLayer, ResponseConfig, key};
+use limiter_tower::{ConcurrencyLimitLayer, RateLimitLayer, ResponseConfig, key};
 use support::{Strict, at_most, limiter, one_a_minute, request, text};
 use tower::{Layer, ServiceExt};
 
@@ -418,6 +418,37 @@ async fn handler_receives_decision_of_degraded_request() {
         let response = app.clone().oneshot(get_as("/", "ann")).await.unwrap();
         assert_eq!(response.status(), StatusCode::OK);
         assert_eq!(text(response).await, expected);
+    }
+}
+
+/// The inner layer allows the request and shows its decision.
+#[tokio::test]
+async fn handler_receives_degraded_decision_of_outer_layer() {
+    let (limits, _clock) = limiter();
+    let policy = Policy::sliding_window("search").limit(1).window("1m");
+    let policy = policy.on_denial(OnDenial::Degrade).build().unwrap();
+    let outer = RateLimitLayer::new(&limits, policy).key(key::header("x-api-key"));
+    let search = async |Extension(decision): Extension<Decision>| match decision.is_degraded() {
+        true => "from the cache",
+        false => "all of it",
+    };
+    let by_rate = RateLimitLayer::new(&limits, at_most(9)).key(key::header("x-api-key"));
+    let flights = Policy::concurrency("flights").max(9).build().unwrap();
+    let in_flight = ConcurrencyLimitLayer::new(&limits, flights).key(key::global());
+    let routes = Router::new()
+        .route("/rate", get(search))
+        .layer(by_rate.with_decision_extension());
+    let held = Router::new()
+        .route("/flights", get(search))
+        .layer(in_flight.with_decision_extension());
+    let app = routes.merge(held).layer(outer);
+    for (path, expected) in [
+        ("/rate", "all of it"),
+        ("/rate", "from the cache"),
+        ("/flights", "from the cache"),
+    ] {
+        let response = app.clone().oneshot(get_as(path, "ann")).await.unwrap();
+        assert_eq!(text(response).await, expected, "{path}");
     }
 }
 

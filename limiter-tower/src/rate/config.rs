@@ -160,8 +160,11 @@ impl LayerConfig {
         if !is_usual {
             log::log_degraded(&decision);
         }
-        if self.shows_decisions() || decision.is_degraded() {
-            request.extensions_mut().insert(decision.clone());
+        let extensions = request.extensions_mut();
+        // The handler has to degrade its response although this layer allows the request.
+        let outer_degrades = || extensions.get::<Decision>().is_some_and(Decision::is_degraded);
+        if decision.is_degraded() || self.shows_decisions() && !outer_degrades() {
+            extensions.insert(decision.clone());
         }
         Some(Box::new(decision))
     }

@@ -182,7 +182,8 @@ impl<K, P> RateLimitLayer<K, P> {
     ///
     /// By default, a response has the decision if the request was rejected or was decided without
     /// the store. A request has it only if it was denied and passes nevertheless
-    /// ([`is_degraded`](limiter_core::Decision::is_degraded)), so that the handler can react.
+    /// ([`is_degraded`](limiter_core::Decision::is_degraded)), so that the handler can react. An
+    /// inner layer does not replace such a decision by an allowed one.
     ///
     /// The cost is about that of a decision in process, because extensions are a map that
     /// allocates.
