@@ -46,7 +46,7 @@ use super::trusted_proxies::{TrustedProxies, UnknownClient};
 /// | no peer's address, where it is needed | rejected with 500, as by [`peer`](super::peer_ip()) |
 /// | an element where a trusted proxy should have named an address: empty, `unknown`, `_hidden`, a name, not ASCII, malformed | unknown client: elements further left are never used, because no trusted proxy wrote them |
 /// | `for` missing or repeated in an element of `Forwarded` | the same |
-/// | a port, a number or an obfuscated one; brackets; a zone (`fe80::1%eth0`); a quoted value | read, and omitted from the key |
+/// | a port, a number or an obfuscated one; brackets; a zone (`fe80::1%eth0`); quotes in `Forwarded` | read, and omitted from the key |
 /// | an IPv4 address that is mapped into IPv6 (`::ffff:192.0.2.1`) | the IPv4 address |
 /// | a client that a NAT64 has translated (`64:ff9b::192.0.2.1`) | the key of the IPv4 address |
 ///
