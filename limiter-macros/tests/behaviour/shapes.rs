@@ -499,6 +499,11 @@ impl<T: Tier, const SIZE: u64> Sized<T, SIZE> {
     async fn associated() -> Result<(), Rejection> {
         Ok(())
     }
+
+    #[token_limiter(name = "sized.parameter", capacity = { SIZE }, rate = "1/h", need = { SIZE })]
+    async fn parameter() -> Result<(), Rejection> {
+        Ok(())
+    }
 }
 
 #[tokio::test]
@@ -509,6 +514,7 @@ async fn methods_of_generic_impl_are_limited() {
         assert!(sized.tier().await.is_ok() && sized.tier().await.is_ok() && sized.tier().await.is_err());
         assert!(sized.module().await.is_ok() && sized.module().await.is_err());
         assert!(Sized::<u8, 1>::associated().await.is_ok() && Sized::<u8, 1>::associated().await.is_err());
+        assert!(Sized::<u8, 1>::parameter().await.is_ok() && Sized::<u8, 1>::parameter().await.is_err());
     })
     .await;
 }
