@@ -42,6 +42,8 @@ impl LimitedFn {
                     return #returned;
                 }
                 let #returned: #ty = #body;
+                // A body that never returns, such as `todo!()`, is no reason for a warning.
+                #[allow(unreachable_code)]
                 #returned
             }.await;
             #charged.settle([#(#counts),*]).await;

@@ -30,10 +30,23 @@ fn both((a, b): (u32, u32), c: u32) -> Result<u32, Rejection> {
     })
 }
 
+/// Never returns.
+///
+/// # Errors
+///
+/// When it is limited.
+#[token_limiter(name = "endless", capacity = 20, rate = 10, count_if = Result::is_err)]
+pub async fn endless() -> Result<u32, Rejection> {
+    loop {
+        tokio::task::yield_now().await;
+    }
+}
+
 #[test]
 fn annotations_compile_in_strict_crate() {
     verify();
     drop(limited((1, 2), 3));
+    drop(endless());
 }
 
 fn verify() {

@@ -99,7 +99,7 @@ async fn login(user: &str) -> Result<impl Iterator<Item = u32>, Error> {
             return __limiter_returned;
         }
         let __limiter_returned: Result<_, Error> = { find(user).await };
-        __limiter_returned
+        #[allow(unreachable_code)] __limiter_returned
     }
         .await;
     __limiter_charged
