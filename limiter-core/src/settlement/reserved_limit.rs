@@ -206,12 +206,13 @@ impl ReservedLimit {
         let now = now.unwrap_or_else(|| limit.policy.clone());
         let algorithm = decided_by(limit.policy, self.decided_at).algorithm();
         match now.before() {
-            Some((before, at)) if self.decided_at < at && now.algorithm() != algorithm => {
-                if before.algorithm() == algorithm {
-                    CurrentPolicy::Proportional(now)
-                } else {
-                    CurrentPolicy::Unknown(now)
-                }
+            // Also if the current numbers are those of the decision: the permits were refilled at
+            // the rates of the policies between them.
+            Some((before, at)) if self.decided_at < at && before.algorithm() != algorithm => {
+                CurrentPolicy::Unknown(now)
+            }
+            Some((_, at)) if self.decided_at < at && now.algorithm() != algorithm => {
+                CurrentPolicy::Proportional(now)
             }
             _ if now.algorithm() != algorithm => CurrentPolicy::Successor(now),
             _ => CurrentPolicy::Same,
