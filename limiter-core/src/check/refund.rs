@@ -127,7 +127,6 @@ impl<'a, P: PolicyRef + 'a> IntoFuture for Refund<'a, P> {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            self.limiter.open()?;
             let found = match self.request.look_up(self.limiter)? {
                 ResolvedPolicies::Policy(found) => found,
                 ResolvedPolicies::Allowed(_) => return Ok(()),
@@ -140,6 +139,7 @@ impl<'a, P: PolicyRef + 'a> IntoFuture for Refund<'a, P> {
             if !self.limiter.charges(&limit) {
                 return Ok(());
             }
+            self.limiter.open()?;
             let inner = &self.limiter.inner;
             // Debts exceed the quota, so a refund may too.
             let refunded = limit.take_cost();
@@ -193,7 +193,6 @@ impl<'a, P: PolicyRef + 'a> IntoFuture for Charge<'a, P> {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            self.limiter.open()?;
             let found = match self.request.look_up(self.limiter)? {
                 ResolvedPolicies::Policy(found) => found,
                 ResolvedPolicies::Allowed(_) => return Ok(()),
@@ -205,6 +204,7 @@ impl<'a, P: PolicyRef + 'a> IntoFuture for Charge<'a, P> {
             if !self.limiter.charges(&limit) {
                 return Ok(());
             }
+            self.limiter.open()?;
             let limit = limit.cost(Amount::ZERO);
             let mut request = DecisionRequest::new([limit], Mode::Peek, self.limiter.inner.any_groups)?;
             if let Some(limit) = request.limits.first_mut() {

@@ -365,6 +365,11 @@ pub(crate) async fn shutdown_rejects_only_enforced_named_calls(subject: Subject)
     let shadow = limits.named("shadow").check(KEY).await.unwrap();
     assert!(shadow.is_allowed() && shadow.would_deny());
     assert!(limits.named("off").acquire(KEY).await.is_ok());
+    // Nothing was charged, so nothing is refunded or charged.
+    assert!(limits.named("off").refund(KEY).await.is_ok());
+    assert!(limits.named("off").charge(KEY).await.is_ok());
+    assert!(limits.named("enforced").refund(KEY).await.is_err());
+    assert!(limits.named("enforced").charge(KEY).await.is_err());
     for closed in [
         limits.named("enforced").check(KEY).await,
         limits.named("unknown").check(KEY).await,
