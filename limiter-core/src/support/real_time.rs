@@ -31,8 +31,8 @@ use crate::support::real_time::timer::Timer;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Elapsed;
 
-/// A timer beyond the range of the clock fires after a day.
-const LONGEST: Duration = Duration::from_secs(86_400);
+/// A timer beyond the range of the clock fires after thirty years, which no process reaches.
+const LONGEST: Duration = Duration::from_secs(30 * 365 * 86_400);
 
 /// The time by which a timer may be late, and a little for the reply. Waits of less time are
 /// extended to it, so that they can end with an answer.

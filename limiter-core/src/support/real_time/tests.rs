@@ -67,3 +67,10 @@ async fn running_time_is_not_detected_as_paused() {
         tokio::task::yield_now().await;
     }
 }
+
+/// A wait without a bound must not end as a timeout while the process runs.
+#[test]
+fn longest_timer_exceeds_lifetime_of_process() {
+    let start = Instant::now();
+    assert!(after(start, Duration::MAX) - start > Duration::from_secs(10 * 365 * 86_400));
+}
