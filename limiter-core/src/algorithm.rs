@@ -29,7 +29,7 @@ pub(crate) use crate::algorithm::change::refund;
 pub(crate) use crate::algorithm::change::{PastUsage, UsageCorrection, change, missing_until};
 pub(crate) use crate::algorithm::counter_window::WindowCounters;
 pub(crate) use crate::algorithm::fast_level::{FastLevel, FastOutcome, has_fast_level, step_fast};
-pub(crate) use crate::algorithm::fixed_window::PeriodCount;
+pub(crate) use crate::algorithm::fixed_window::{LARGEST_SMALL_STEP, PeriodCount};
 use crate::algorithm::leased_level::LeasedLevel;
 #[cfg(feature = "redis")]
 pub(crate) use crate::algorithm::leased_level::StoredLoans;

@@ -22,11 +22,14 @@ use crossbeam_utils::CachePadded;
 use hashbrown::HashTable;
 use smallvec::SmallVec;
 
-use crate::algorithm::{Mode, StepResult, StepState, UsageCorrection, has_fast_level, step_fast};
+use crate::algorithm::{
+    LARGEST_SMALL_STEP, Mode, StepResult, StepState, UsageCorrection, has_fast_level, step_fast,
+};
 use crate::decision::{Origin, SingleOutcome};
 use crate::error::StoreError;
 use crate::identity::Identity;
 use crate::memory::evict::Evictions;
+use crate::memory::sweep::SweepExtent;
 use crate::policy::Algorithm;
 use crate::request::{DecisionRequest, IdentifiedLimit, ValidatedLimit, Verdict};
 use crate::support::bounded_counter::BoundedCounter;
@@ -38,9 +41,12 @@ use crate::units::Timestamp;
 const SHARDS: usize = 64;
 /// Interval between sweeps: up to 256,000 keys are examined per second.
 const SWEEP_EVERY_MICROS: u64 = 250;
-/// Maximum number of keys, and of shards, of one sweep.
-const SWEPT_AT_ONCE: usize = 64;
-const SHARDS_AT_ONCE: usize = 4;
+/// The extent of a sweep during a decision.
+const SWEEP: SweepExtent = SweepExtent {
+    shards: 4,
+    keys: 64,
+    periods_kept_for: LARGEST_SMALL_STEP,
+};
 
 /// The in-process store.
 #[derive(Debug)]
@@ -168,7 +174,7 @@ impl MemoryStore {
     #[inline]
     pub(crate) fn sweep_some(&self, now: u64) {
         if self.is_due(&self.next_sweep_at, now, SWEEP_EVERY_MICROS) {
-            self.sweep(now, SHARDS_AT_ONCE, SWEPT_AT_ONCE);
+            self.sweep(now, SWEEP);
         }
     }
 

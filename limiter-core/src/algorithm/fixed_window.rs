@@ -17,7 +17,9 @@ use crate::units::MAX_EXACT;
 
 /// The largest step back of the clock, in microseconds, that counts as small: a part of the window
 /// between these bounds, since clocks of servers differ by seconds.
-const SMALL_STEP: RangeInclusive<u64> = 1_000_000..=60_000_000;
+const SMALL_STEP: RangeInclusive<u64> = 1_000_000..=LARGEST_SMALL_STEP;
+/// The largest step of any window that counts as small.
+pub(crate) const LARGEST_SMALL_STEP: u64 = 60_000_000;
 /// The part of the window.
 const STEPS_PER_WINDOW: u64 = 60;
 

@@ -9,24 +9,41 @@ use crate::units::Timestamp;
 const SEARCH_EVERY_MICROS: u64 = 1_000;
 const SEARCHED_AT_ONCE: usize = 1_024;
 
+/// The extent of one sweep.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SweepExtent {
+    pub(super) shards: usize,
+    pub(super) keys: usize,
+    /// The time in microseconds for which ended calendar periods are kept.
+    pub(super) periods_kept_for: u64,
+}
+
+/// A search for space.
+const SEARCH: SweepExtent = SweepExtent {
+    shards: SHARDS,
+    keys: SEARCHED_AT_ONCE,
+    periods_kept_for: 0,
+};
+
 impl MemoryStore {
     /// Searches a full store for expired keys. Returns `false` if the last search was too recent.
     #[cold]
     pub(super) fn search(&self, now: u64) -> bool {
         let is_due = self.is_due(&self.searched_at, now, SEARCH_EVERY_MICROS);
         if is_due {
-            self.sweep(now, SHARDS, SEARCHED_AT_ONCE);
+            self.sweep(now, SEARCH);
         }
         is_due
     }
 
-    /// Removes expired keys among at most `keys` keys in `shards` shards. Skips shards that are
-    /// locked.
+    /// Removes expired keys to an extent. Skips shards that are locked.
     #[inline(never)]
-    pub(super) fn sweep(&self, now: u64, shards: usize, keys: usize) {
-        let mut left = keys;
+    pub(super) fn sweep(&self, now: u64, extent: SweepExtent) {
+        let mut left = extent.keys;
+        // After a small step back of the calendar, the usage of the period counts again.
         let calendar = self.clock.calendar().as_micros();
-        for _ in 0..shards {
+        let calendar = calendar.saturating_sub(extent.periods_kept_for);
+        for _ in 0..extent.shards {
             let number = self.next_swept.load(Ordering::Relaxed) % SHARDS;
             let mut ended = true;
             if let Some(mut table) = self.shards.get(number).and_then(|shard| shard.try_lock()) {

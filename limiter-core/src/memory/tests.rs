@@ -200,3 +200,33 @@ fn idle_keys_expire_by_the_clock_of_their_algorithm() {
         "by monotonic time, the period has just begun"
     );
 }
+
+/// A small step back of the calendar after midnight returns to a day of which the usage counts. A
+/// full store removes the ended day at once.
+#[test]
+fn ended_calendar_period_is_kept_for_small_step_back() {
+    let day = Policy::fixed_window("day").limit(1).window("1d");
+    let day = day.aligned("utc").build().expect("valid");
+    let bucket = Policy::token_bucket("b").capacity(5).rate(5).build();
+    let bucket = bucket.expect("valid");
+    let before_midnight = Timestamp::from_micros(24 * HOUR * 20_000 - 1_000_000);
+    let clock = ManualClock::starting_at(before_midnight);
+    let store = MemoryStore::new(Clock::Manual(clock.clone()), usize::MAX);
+    let full = MemoryStore::new(Clock::Manual(clock.clone()), 1);
+    let is_charged = |store: &MemoryStore, policy, key: &str| {
+        let verdict = store.decide_now(&charge_request(policy, key));
+        verdict.is_ok_and(|verdict| verdict.fits())
+    };
+    assert!(is_charged(&store, &day, "k") && is_charged(&full, &day, "k"));
+    assert!(!is_charged(&full, &day, "other"), "the store is full");
+    clock.advance(Duration::from_millis(1_500));
+    assert!(is_charged(&full, &day, "other"), "the day has ended");
+    for _ in 0..SHARDS * 4 {
+        clock.advance(Duration::from_millis(1));
+        is_charged(&store, &bucket, "busy");
+    }
+    clock.set_calendar_ahead(-2_000_000);
+    assert!(!is_charged(&store, &day, "k"), "the day is charged");
+    clock.set_calendar_ahead(0);
+    assert!(is_charged(&store, &day, "k"), "another day");
+}
