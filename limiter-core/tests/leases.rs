@@ -431,3 +431,34 @@ async fn limiter_with_lease(server: &RedisServer) -> (Limiter, Policy, ManualClo
     tokio::time::sleep(millis(50)).await;
     (limits, policy, clock)
 }
+
+/// A call with a grant that is cancelled while its trial is decided returns the permit.
+#[tokio::test]
+async fn cancelled_call_with_pending_trial_returns_its_permit() {
+    let (server, clock) = (RedisServer::start(), ManualClock::new());
+    let proxy = Proxy::start(server.port());
+    let limits = Limiter::redis(proxy.url()).namespace(namespace()).clock(&clock);
+    let limits = limits.replicas(1).build().unwrap();
+    let [policy, _] = shapes();
+    let tried = policy
+        .clone()
+        .with_trial(&without_lease(&policy), clock.now().after(secs(3_600)))
+        .unwrap();
+    let (_, leased) = take(&limits, &policy, 100).await;
+    assert!(leased > 0);
+    let remaining = async || {
+        let decision = limits.check(&policy, KEY).await.unwrap();
+        assert_eq!(decision.origin(), Origin::Lease);
+        decision.remaining()
+    };
+    let before = remaining().await;
+    proxy.set_black_hole(true);
+    let mut call = limits.acquire(&tried, KEY).timeout(secs(60)).into_future();
+    let granted = tokio::time::timeout(Duration::ZERO, &mut call).await;
+    assert!(granted.is_err(), "the trial has no reply");
+    drop(call);
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(remaining().await, before - 1);
+}

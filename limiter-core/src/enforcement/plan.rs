@@ -169,7 +169,14 @@ impl<'a> EnforcementPlan<'a> {
             trials.clear();
         }
         let trials = self.limiter.decide_trials(trials);
+        // A shutdown of the limiter also waits for a refund.
+        let _open = limiter.inner.closing.subscribe();
         let (answer, ()) = tokio::join!(self.acquire_all(budget), trials);
+        // Kept until the trials are decided, since the call may be cancelled before.
+        let answer = answer.map(|(grant, allowed)| {
+            let _ = grant.map(|mut grant| grant.take());
+            allowed
+        });
         let usage = limiter.inner.backend.usage();
         // The shadow limits come first in `limits`, and are not evaluated if an enforced limit
         // denies.
@@ -212,15 +219,20 @@ impl<'a> EnforcementPlan<'a> {
         Ok(self.both(enforced, shadow))
     }
 
-    async fn acquire_all(mut self, budget: WaitBudget<'_>) -> Result<Allowed, Rejection> {
+    /// Returns the decision, and the grant of the enforced limits, which is refunded unless it is
+    /// taken.
+    async fn acquire_all(
+        mut self,
+        budget: WaitBudget<'_>,
+    ) -> Result<(Option<PendingGrant>, Allowed), Rejection> {
         if let Some(decided) = self.decide_without_store()? {
-            return decided.require();
+            return Ok((None, decided.require()?));
         }
         let limiter = self.limiter;
         let (requests, started) = (std::mem::take(&mut self.enforced.requests), Instant::now());
         if requests.is_empty() {
             let shadow = self.decide_shadow(Duration::MAX).await;
-            return self.both(None, shadow).require();
+            return Ok((None, self.both(None, shadow).require()?));
         }
         let query_end = limiter.now().after(budget.max_query_time);
         let left = || match budget.timeout.is_zero() {
@@ -243,13 +255,10 @@ impl<'a> EnforcementPlan<'a> {
             limiter.apply_penalty(&requests, self.mode, denied, left()).await;
             denied.parts = self.parts(Some(denied), None);
         }
-        // A shutdown of the limiter also waits for a refund.
-        let _open = limiter.inner.closing.subscribe();
-        let mut grant = PendingGrant::new(Reservation::of_request(limiter, &request, answer?));
+        let grant = PendingGrant::new(Reservation::of_request(limiter, &request, answer?));
         let shadow = self.decide_shadow(left()).await;
-        // The grant is taken here only, so it is present.
-        let enforced = grant.take().map(Allowed::into_decision);
-        self.both(enforced, shadow).require()
+        let allowed = self.both(grant.decision(), shadow).require()?;
+        Ok((Some(grant), allowed))
     }
 
     /// Returns the decision if it needs no store.

@@ -3,7 +3,7 @@
 use smallvec::smallvec;
 use tokio::runtime::Handle;
 
-use crate::decision::Allowed;
+use crate::decision::{Allowed, Decision};
 use crate::settlement::Reservation;
 
 /// A grant that is refunded unless it is taken: at once in process, in the background with Redis.
@@ -21,6 +21,11 @@ impl PendingGrant {
             grant: Some(grant),
             runtime: Handle::try_current().ok(),
         }
+    }
+
+    /// Returns the decision of the grant. `None` if it was taken.
+    pub(crate) fn decision(&self) -> Option<Decision> {
+        self.grant.as_ref().map(|grant| grant.decision().clone())
     }
 
     /// Takes the grant. `None` if it was taken before.
