@@ -227,19 +227,20 @@ impl Backend {
         }
     }
 
-    /// Refunds or charges the share that admitted a call besides Redis by this decision.
+    /// Refunds or charges the share that admitted a call besides Redis by this decision, which has
+    /// charged the estimate.
     pub(crate) fn correct_share(
         &self,
         request: &DecisionRequest<'_>,
         change: UsageCorrection,
-        decision: &Decision,
+        (decision, estimate): (&Decision, u64),
     ) {
         match self {
             Self::Memory(_) => {}
             #[cfg(feature = "redis")]
             Self::Redis(redis) => {
                 if decision.flags.has(DecisionFlags::IN_SHARE) {
-                    redis.correct_share(request, change, decision.decided_at);
+                    redis.correct_share(request, change, (decision.decided_at, estimate));
                 }
             }
         }

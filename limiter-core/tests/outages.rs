@@ -402,6 +402,51 @@ async fn settlement_of_call_that_share_admitted_too_reaches_share() {
     }
 }
 
+/// The refund reaches the share also after a change of the policy that keeps the usage.
+#[tokio::test]
+async fn settlement_after_change_reaches_share_that_admitted_the_call() {
+    let deployment = Deployment::new(1, (10, 1));
+    let replica = &deployment.replicas[0];
+    deployment.proxy.refuse(true);
+    deployment.proxy.drop_connections();
+    assert!(replica.check(&sized(100), KEY).await.unwrap().is_allowed());
+    deployment.clock.advance(secs(2));
+    deployment.restore().await;
+    let named = replica.named("bucket");
+    for capacity in 100..104 {
+        replica.registry().set(sized(capacity));
+        let reservation = named.reserve(KEY).cost(30).await.unwrap();
+        assert_eq!(reservation.decision().origin(), Origin::Redis);
+        replica.registry().set(sized(capacity + 1));
+        reservation.settle(5).await.unwrap();
+    }
+}
+
+/// A settlement does not refund usage of the share that was refilled since the decision.
+#[tokio::test]
+async fn late_settlement_creates_no_permits_of_share() {
+    let deployment = Deployment::new(2, (10, 1));
+    let (replica, policy) = (&deployment.replicas[0], &deployment.policy);
+    deployment.proxy.refuse(true);
+    deployment.proxy.drop_connections();
+    assert!(replica.check(policy, KEY).await.unwrap().is_allowed());
+    deployment.clock.advance(secs(2));
+    deployment.restore().await;
+    // The share is five permits, refilled at one in two seconds.
+    let reservation = replica.reserve(policy, KEY).cost(4).await.unwrap();
+    assert_eq!(reservation.decision().origin(), Origin::Redis);
+    deployment.clock.advance(secs(8));
+    let others = replica.check(policy, KEY).cost(5).await.unwrap();
+    assert_eq!((others.is_allowed(), others.origin()), (true, Origin::Redis));
+    reservation.cancel().await.unwrap();
+    let denied = replica.check(policy, KEY).await.unwrap();
+    let kind = denied.store_error().map(|error| error.kind());
+    assert_eq!(
+        (denied.is_allowed(), kind),
+        (false, Some(StoreErrorKind::Reconciling))
+    );
+}
+
 #[tokio::test]
 async fn shutdown_reports_and_reset_discards_outage_permits() {
     for is_reset in [false, true] {

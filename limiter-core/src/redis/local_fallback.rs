@@ -53,6 +53,15 @@ pub(crate) struct LocalFallback {
     clock: Clock,
 }
 
+/// The charge of a call that Redis and the share of one of `replicas` have admitted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ShareCharge {
+    pub(crate) decided_at: Timestamp,
+    /// In the algorithm's own unit.
+    pub(crate) estimate: u64,
+    pub(crate) replicas: u32,
+}
+
 impl LocalFallback {
     /// `max_keys` bounds the tables of shares, of last known remaining permits, and of unreported
     /// permits, each.
@@ -227,21 +236,21 @@ impl LocalFallback {
         Ok(())
     }
 
-    /// Applies the refund or charge of a call that Redis and the share of one of `replicas` have
-    /// admitted at `decided_at`. Redis receives the change, so it is not recorded as unreported.
+    /// Applies the refund or charge of a call that Redis and the share have admitted. Redis receives
+    /// the change, so it is not recorded as unreported.
     pub(crate) fn correct(
         &self,
         request: &DecisionRequest<'_>,
         change: UsageCorrection,
-        (decided_at, replicas): (Timestamp, u32),
+        charge: ShareCharge,
     ) {
         for limit in &request.limits {
-            let share = limit.policy.algorithm().share(replicas);
-            // The share of a level is refilled later than the limit in Redis: at the latest after
-            // the refill of its quota.
-            let change = match (change, share.refill_micros(share.quota())) {
+            let share = limit.policy.algorithm().share(charge.replicas);
+            // The share of a level is refilled at its own rate. Its earlier usage is unknown, so the
+            // earliest time is used: that of a share without usage before the call.
+            let change = match (change, share.refill_micros(charge.estimate)) {
                 (UsageCorrection::Refund { whole_at: 1.. }, Some(refilled_in)) => UsageCorrection::Refund {
-                    whole_at: decided_at.as_micros().saturating_add(refilled_in),
+                    whole_at: charge.decided_at.as_micros().saturating_add(refilled_in),
                 },
                 _ => change,
             };

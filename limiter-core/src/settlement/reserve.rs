@@ -343,42 +343,37 @@ impl Reservation {
         };
         let in_share = self.allowed.origin() == Origin::LocalFallback;
         let is_refund = change != UsageCorrection::ForceCharge;
-        let changed = match reserved.successor(&self.limiter, &limit) {
+        let backend = &self.limiter.inner.backend;
+        let current = reserved.successor(&self.limiter, &limit);
+        let (policy, change) = match &current {
             // Its current value is unknown, and a refund must not create permits.
             CurrentPolicy::Unknown(_) if is_refund => return Ok(()),
             // This replica's share is not converted.
             CurrentPolicy::Proportional(_) if in_share && is_refund => return Ok(()),
-            CurrentPolicy::Proportional(policy) if !in_share => {
-                let limit = ValidatedLimit {
-                    policy: &policy,
-                    ..limit
-                };
-                self.limiter.change_proportional(&limit.alone(), change).await
-            }
-            // The level may exceed the capacity of the earlier policy.
-            CurrentPolicy::Successor(policy) | CurrentPolicy::Unknown(policy) if !in_share && !is_refund => {
-                let limit = ValidatedLimit {
-                    policy: &policy,
-                    ..limit
-                };
-                self.limiter.apply_change(&limit.alone(), change).await
-            }
-            CurrentPolicy::Successor(policy) if !in_share => match reserved.refund_under(&policy) {
-                Some(refund) => {
-                    let limit = ValidatedLimit {
-                        policy: &policy,
-                        ..limit
-                    };
-                    self.limiter.apply_change(&limit.alone(), refund).await
-                }
-                None => self.limiter.apply_change(&limit.alone(), change).await,
+            CurrentPolicy::Successor(policy) if !in_share && is_refund => match reserved.refund_under(policy)
+            {
+                Some(refund) => (policy, refund),
+                None => (limit.policy, change),
             },
-            _ if in_share => Ok(self.limiter.inner.backend.change_share(&limit.alone(), change)?),
-            _ => {
-                let (request, backend) = (limit.alone(), &self.limiter.inner.backend);
-                backend.correct_share(&request, change, &self.allowed);
-                self.limiter.apply_change(&request, change).await
+            // The level may exceed the capacity of the earlier policy.
+            CurrentPolicy::Successor(policy)
+            | CurrentPolicy::Unknown(policy)
+            | CurrentPolicy::Proportional(policy)
+                if !in_share =>
+            {
+                (policy, change)
             }
+            _ => (limit.policy, change),
+        };
+        let request = ValidatedLimit { policy, ..limit }.alone();
+        let is_converted = matches!(current, CurrentPolicy::Proportional(_));
+        if !(is_converted && is_refund) {
+            backend.correct_share(&request, change, (&self.allowed, reserved.estimate()));
+        }
+        let changed = match (in_share, is_converted) {
+            (true, _) => Ok(backend.change_share(&request, change)?),
+            (false, true) => self.limiter.change_proportional(&request, change).await,
+            (false, false) => self.limiter.apply_change(&request, change).await,
         };
         self.limiter
             .inner

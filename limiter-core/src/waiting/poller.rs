@@ -133,7 +133,8 @@ impl Limiter {
             |grant: &&Allowed| matches!(grant.origin(), Origin::Redis | Origin::Lease | Origin::Memory);
         for grant in unused {
             for request in request.per_limit(1) {
-                self.inner.backend.correct_share(&request, refund, grant);
+                let cost = request.limits.first().map_or(0, |limit| limit.cost);
+                self.inner.backend.correct_share(&request, refund, (grant, cost));
             }
         }
         let charged = unused.iter().filter(is_charged).count();

@@ -10,21 +10,26 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::observe;
 use crate::policy::OnStoreFailure;
 use crate::redis::RedisBackend;
+use crate::redis::local_fallback::ShareCharge;
 use crate::request::DecisionRequest;
 use crate::support::real_time::CallDeadline;
 use crate::units::Timestamp;
 
 impl RedisBackend {
-    /// Refunds or charges the share that admitted a call besides Redis at `decided_at`. Redis
-    /// receives the change too.
+    /// Refunds or charges the share that admitted a call of this estimate besides Redis at
+    /// `decided_at`. Redis receives the change too.
     pub(crate) fn correct_share(
         &self,
         request: &DecisionRequest<'_>,
         change: UsageCorrection,
-        decided_at: Timestamp,
+        (decided_at, estimate): (Timestamp, u64),
     ) {
-        self.fallback
-            .correct(request, change, (decided_at, self.replicas.count()));
+        let charge = ShareCharge {
+            decided_at,
+            estimate,
+            replicas: self.replicas.count(),
+        };
+        self.fallback.correct(request, change, charge);
     }
 
     /// Allows a call if both the share and Redis allow it. Redis is queried only if the share
