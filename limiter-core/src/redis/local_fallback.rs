@@ -226,7 +226,10 @@ impl LocalFallback {
             let share = limit.policy.algorithm().share(replicas);
             self.store.change_as(limit, &share, change)?;
             match change {
-                UsageCorrection::Refund { .. } => self.unreported.take_back(limit),
+                UsageCorrection::Refund { whole_at } => {
+                    let now = self.store.moment_of(&share, self.clock.now()).own;
+                    self.unreported.take_back(limit, whole_at, now);
+                }
                 UsageCorrection::ForceCharge => {
                     self.unreported
                         .record(limit, limit.cost, &share, self.clock.now())

@@ -209,6 +209,48 @@ fn refund_after_end_of_share_period_is_ignored() {
     assert_eq!(left.outcomes[0].remaining, 7);
 }
 
+/// A settlement after the usage came back takes back no permits that other calls recorded since.
+#[test]
+fn late_refund_leaves_later_permits_unreported() {
+    for (policy, is_reported) in policies()
+        .iter()
+        .flat_map(|policy| [(policy, false), (policy, true)])
+    {
+        let request = |cost: u32, mode| {
+            DecisionRequest::new([LimitRequest::new(policy, "k").cost(cost)], mode, false).unwrap()
+        };
+        let clock = ManualClock::new();
+        let fallback = LocalFallback::new(Clock::Manual(clock.clone()), 100);
+        let charge = |cost| {
+            let request = request(cost, Mode::Charge);
+            let verdict = fallback.decide(&request, 1).unwrap();
+            fallback.record(&request, &verdict, 1);
+            verdict
+        };
+        let reported = || {
+            let limits = fallback.unreported().batch(10);
+            let report = fallback.take_unreported(&limits[0], policy, clock.now());
+            fallback.unreported().finish(limits[0].identity, clock.now());
+            report.unwrap().amount
+        };
+        let first = charge(5);
+        let units = request(1, Mode::Charge).limits[0].cost;
+        if is_reported {
+            assert_eq!(reported(), 5 * units, "{policy}");
+        }
+        let outcome = first.outcomes[0];
+        let whole_at = match outcome.whole_at {
+            0 => clock.now().as_micros() + outcome.reset_after,
+            whole_at => whole_at,
+        };
+        clock.advance(Duration::from_secs(8));
+        assert!(charge(4).fits(), "{policy}");
+        let refund = UsageCorrection::Refund { whole_at };
+        fallback.apply_change(&request(5, Mode::Peek), refund, 1).unwrap();
+        assert_eq!(reported(), 4 * units, "{policy}, {is_reported}");
+    }
+}
+
 fn from_remaining(remaining: u64, until: u64) -> LastRemaining {
     LastRemaining {
         remaining,

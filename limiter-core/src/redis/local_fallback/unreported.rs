@@ -80,6 +80,8 @@ struct Permits {
     rate: Option<Rate>,
     /// The moment of the first call that was decided without Redis.
     since: Timestamp,
+    /// The moment from which on the amount contains permits of a level without a gap.
+    run_since: Timestamp,
     /// The moment from which on the amount decreases.
     decreases_from: Timestamp,
     /// The moment up to which it has decreased.
@@ -134,8 +136,10 @@ impl UnreportedPermits {
         permits.add(costs, entry.limit.policy.algorithm(), now);
     }
 
-    /// Takes back a refunded cost, as far as it is not reported.
-    pub(crate) fn take_back(&self, limit: &ValidatedLimit<'_>) {
+    /// Takes back a refunded cost, as far as it is not reported. `whole_at` is the time at which the
+    /// share has refilled the usage at its decision, 0 if unknown. A cost that came back before the
+    /// recorded permits is not among them. Both times are those of the share's state.
+    pub(crate) fn take_back(&self, limit: &ValidatedLimit<'_>, whole_at: u64, now: u64) {
         let mut shard = self.shard(limit.identity);
         let Some(entry) = find(&mut shard, limit.identity) else {
             return;
@@ -143,7 +147,8 @@ impl UnreportedPermits {
         let cost = entry
             .converted_cost(limit.policy, limit.cost)
             .unwrap_or(limit.cost);
-        if let Some(permits) = &mut entry.permits {
+        let is_recorded = |permits: &&mut Permits| whole_at == 0 || whole_at > permits.oldest(now);
+        if let Some(permits) = entry.permits.as_mut().filter(is_recorded) {
             permits.amount = permits.amount.saturating_sub(cost);
             permits.charged = permits.charged.saturating_sub(limit.cost);
         }
@@ -309,6 +314,7 @@ impl Permits {
             charged: 0,
             rate: None,
             since: now,
+            run_since: now,
             decreases_from: now,
             at: now,
         }
@@ -319,12 +325,22 @@ impl Permits {
         self.decrease(now);
         if self.amount == 0 {
             if let Some(rate) = whole.level_rate() {
+                self.run_since = now;
                 let whole_after = rate.time_for(whole.quota(), 0);
                 self.decreases_from = Timestamp::from_micros(now.as_micros().saturating_add(whole_after));
             }
         }
         self.amount = self.amount.saturating_add(amount).min(MAX_EXACT);
         self.charged = self.charged.saturating_add(charged).min(MAX_EXACT);
+    }
+
+    /// Returns the time before which none of the permits was charged, as far as it is known: those
+    /// of a window have not left it.
+    fn oldest(&self, now: u64) -> u64 {
+        match self.rate {
+            Some(_) => self.run_since.as_micros(),
+            None => now,
+        }
     }
 
     /// Removes the permits that have left a window, of which the share still counts `live`, at most

@@ -65,10 +65,11 @@ fn unsent_report_is_restored_with_later_permits() {
     permits.record(&limit, 2_000, &share, at(20));
     permits.restore(limit.identity, report);
     assert_eq!(permits.oldest(), Some(at(0)));
-    permits.take_back(&ValidatedLimit {
+    let refunded = ValidatedLimit {
         cost: 1_000,
         ..limit.clone()
-    });
+    };
+    permits.take_back(&refunded, 0, 0);
     assert_eq!(taken(&permits, &limit, at(30)), Some(4_000));
 }
 
@@ -103,10 +104,11 @@ fn late_settlement_is_converted_and_later_permits_are_kept() {
         let share = after.algorithm().share(1);
         permits.record(&later, after.algorithm().quota() / 2, &share, at(1));
         permits.record(&earlier, late, &before.algorithm().share(1), at(2));
-        permits.take_back(&ValidatedLimit {
+        let refunded = ValidatedLimit {
             cost: late,
             ..earlier.clone()
-        });
+        };
+        permits.take_back(&refunded, 0, 0);
         permits.record(&earlier, late, &before.algorithm().share(1), at(2));
         assert_eq!(
             taken(&permits, &later, at(3)),
