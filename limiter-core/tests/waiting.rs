@@ -534,3 +534,37 @@ async fn waiter_in_outage_follows_failure_mode() {
         }
     }
 }
+
+/// A call that does not wait is decided behind a waiter, and cancelled before the reply.
+#[tokio::test]
+async fn cancelled_check_behind_waiter_leaves_no_charge() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    let limits = ready(Limiter::redis(proxy.url()).replicas(1)).await;
+    let policy = window("w", 10, "1h");
+    assert_eq!(remaining(&limits, &policy).await, Amount::from(10_u32));
+    proxy.set_delay(millis(100));
+    let before = script_calls(&server);
+    let mut waiting = limits.acquire(&policy, KEY).into_future();
+    assert!(tokio::time::timeout(secs(0), &mut waiting).await.is_err());
+    let mut check = limits.acquire(&policy, KEY).timeout(secs(0)).into_future();
+    // The query of the waiter, the estimate behind it, and the decision.
+    let decided = async {
+        while script_calls(&server) < before + 3 {
+            tokio::time::sleep(millis(1)).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        result = &mut check => unreachable!("{result:?}"),
+        () = decided => {}
+    }
+    drop(check);
+    proxy.set_delay(secs(0));
+    assert!(waiting.await.is_ok());
+    let started = Instant::now();
+    while remaining(&limits, &policy).await != Amount::from(9_u32) && started.elapsed() < secs(10) {
+        tokio::time::sleep(millis(1)).await;
+    }
+    assert_eq!(remaining(&limits, &policy).await, Amount::from(9_u32));
+}

@@ -11,15 +11,17 @@
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
+use tracing::Instrument;
 
 use crate::algorithm::Mode;
 use crate::decision::{Allowed, Decision, Rejection};
+use crate::error::{StoreError, StoreErrorKind};
 use crate::limiter::{Limiter, shut_down};
 use crate::observe::{self, ReportedLimit};
 use crate::policy::OnStoreFailure;
 use crate::request::DecisionRequest;
 use crate::request::owned::OwnedRequest;
-use crate::settlement::Reservation;
+use crate::settlement::{PendingGrant, Reservation};
 use crate::support::real_time::{self, LATE_TIMER};
 use crate::units::Timestamp;
 use crate::wait_queue::backlog::BacklogScope;
@@ -245,6 +247,10 @@ impl Limiter {
 
     /// Decides a call that does not wait although other calls are queued: it is denied unless
     /// permits remain after theirs.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: the decision of Redis continues in a task, and its grant is refunded.
     async fn check_behind(
         &self,
         request: &DecisionRequest<'_>,
@@ -252,11 +258,26 @@ impl Limiter {
     ) -> Result<Allowed, Rejection> {
         let estimate = self.estimate_backlog(request, ticket, BacklogScope::Earlier, Duration::MAX);
         reject_without_slot(estimate.await, no_permit_within(Duration::ZERO, None))?;
-        let decision = match self.inner.backend.try_decide(request) {
-            Some(result) => result?,
-            None => self.inner.backend.decide(request, request.deadline()).await?,
+        if let Some(result) = self.inner.backend.try_decide(request) {
+            return result?.require();
+        }
+        // Shutdown waits for this receiver.
+        let (limiter, open) = (self.clone(), self.inner.closing.subscribe());
+        let request = OwnedRequest::from_request(request);
+        let decided = async move {
+            let request = request.request(Mode::Charge);
+            let decision = limiter.inner.backend.decide(&request, request.deadline()).await;
+            let grant = Reservation::of_request(&limiter, &request, decision?.require()?);
+            Ok::<_, Rejection>((PendingGrant::new(grant), open))
         };
-        decision.require()
+        // The output of a task without a receiver is dropped, which refunds the grant.
+        let decided = tokio::spawn(decided.in_current_span()).await;
+        let (mut grant, _open) = decided.unwrap_or_else(|_| {
+            let detail = "the Tokio runtime of the request has ended";
+            Err(StoreError::new(StoreErrorKind::Connection, detail).into())
+        })?;
+        // No other code takes the grant.
+        grant.take().ok_or_else(|| shut_down().into())
     }
 
     /// Returns the denial for a call that timed out in the queue, if it can be determined within
@@ -317,7 +338,6 @@ impl Drop for WaitingCall<'_> {
 
 #[cfg(test)]
 mod tests {
-    use crate::StoreErrorKind;
     use crate::waiting::acquire::*;
 
     #[tokio::test]
