@@ -330,6 +330,34 @@ async fn outage_across_scheduled_change(before: &Policy, after: Policy) {
     assert_eq!(left().await, 55, "{large}");
 }
 
+/// A failover to a replica that lacks the conversion of a limit is followed by another conversion.
+#[tokio::test]
+async fn conversion_lost_in_failover_is_repeated() {
+    let deployment = Deployment::new(1, (10, 1));
+    let replica = &deployment.replicas[0];
+    let sized = |capacity: u32| {
+        let policy = Policy::token_bucket("bucket").capacity(capacity).rate("1/h");
+        let policy = policy.deadline(PATIENT).on_store_failure(OnStoreFailure::Error);
+        policy.build().unwrap()
+    };
+    let small = sized(10);
+    assert!(replica.check(&small, KEY).cost(4).await.unwrap().is_allowed());
+    let name = replica.redis_key(&small, KEY).unwrap();
+    deployment.server.command(&["COPY", &name, "lagging"]);
+    deployment.clock.advance(millis(1));
+    let large = sized(100)
+        .proportional_to(&small, deployment.clock.now())
+        .unwrap();
+    let left = async || replica.peek(&large, KEY).await.unwrap().remaining();
+    assert_eq!(left().await, 60);
+    deployment.proxy.refuse(true);
+    deployment.proxy.drop_connections();
+    assert!(replica.check(&large, KEY).await.is_err());
+    deployment.server.command(&["COPY", "lagging", &name, "REPLACE"]);
+    deployment.restore().await;
+    assert_eq!(left().await, 60);
+}
+
 /// While a limit reconciles, Redis and the share count each call once.
 #[tokio::test]
 async fn reconciling_window_admits_its_quota() {

@@ -4,9 +4,10 @@
 //! of an outage are reported later, also for keys without calls since the change. The lender and
 //! the reconciler therefore look the changed policy up and convert the limit before the report.
 //!
-//! Invariant: both tables are bounded; a forgotten limit is looked up in Redis again. Tests:
-//! `tests/leases.rs` (`idle_lease_returns_into_converted_level`), `tests/outages.rs`
-//! (`report_of_idle_key_follows_proportional_change`).
+//! Invariant: both tables are bounded; a forgotten limit is looked up in Redis again, as are all
+//! limits after a failure. Tests: `tests/leases.rs` (`idle_lease_returns_into_converted_level`),
+//! `tests/outages.rs` (`report_of_idle_key_follows_proportional_change`,
+//! `conversion_lost_in_failover_is_repeated`).
 
 use std::collections::{HashMap, HashSet};
 
@@ -41,6 +42,12 @@ impl ConvertedLimits {
             converted.clear();
         }
         converted.insert(limit);
+    }
+
+    /// Forgets the converted limits after a failure: a replica that became the primary may lack
+    /// conversions.
+    pub(crate) fn forget_limits(&self) {
+        self.limits.lock().clear();
     }
 
     /// Records a changed policy.
