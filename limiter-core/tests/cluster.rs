@@ -1,6 +1,6 @@
 //! A cluster with moving slots: redirections are followed without an error for the caller, and no
 //! call is charged twice.
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 mod support;
 
@@ -74,6 +74,31 @@ async fn slot_owners_are_not_read_from_nearest_node_alone() {
         assert!(limits.check(&policy(), key).await.unwrap().is_allowed());
     }
     assert_eq!(mistaken.node(0).command(&["DBSIZE"]).integer(), 0);
+}
+
+/// No node received the call, although the query of the slot map got no reply.
+#[tokio::test]
+async fn call_without_known_owner_is_not_charged() {
+    let cluster = RedisCluster::builder().primaries(1).start();
+    let slot = cluster.slot_of("k").to_string();
+    cluster.node(0).command(&["CLUSTER", "DELSLOTS", &slot]);
+    let limits = limiter(&cluster, &namespace());
+    let failure = async || match limits.check(&policy(), "k").await {
+        Err(Rejection::Unavailable { error, .. }) => error,
+        result => panic!("no node owns the slot: {result:?}"),
+    };
+    assert_eq!(failure().await.kind(), StoreErrorKind::Refused);
+    cluster.node(0).pause();
+    let paused = Instant::now();
+    loop {
+        let error = failure().await;
+        if error.kind() == StoreErrorKind::Timeout {
+            assert!(!error.may_have_been_charged(), "{error:?}");
+            break;
+        }
+        assert!(paused.elapsed() < PATIENT, "{error:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 #[tokio::test]

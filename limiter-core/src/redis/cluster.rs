@@ -189,6 +189,7 @@ impl Cluster {
         self.0.node(&self.owner(slot).await?)
     }
 
+    /// Returns the owner of a slot. Sends nothing of the call.
     async fn owner(&self, slot: u16) -> Result<Address, StoreError> {
         let owner = || {
             self.0
@@ -198,7 +199,8 @@ impl Cluster {
             return Ok(address);
         }
         // On the heap, since it is rare and would enlarge the future of every call.
-        Box::pin(self.refresh_for_call()).await?;
+        let refreshed = Box::pin(self.refresh_for_call()).await;
+        refreshed.map_err(StoreError::unsent)?;
         owner().ok_or_else(|| StoreError::new(StoreErrorKind::Refused, format!("no node owns slot {slot}")))
     }
 
