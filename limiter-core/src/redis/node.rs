@@ -128,7 +128,10 @@ impl Node {
             }
             Admission::Waits(reply) => {
                 let call = BatchedCall::new(self, wait);
-                call.finish(reply.await.unwrap_or_else(|_| Err(runtime_ended())))
+                match reply.await {
+                    Ok(reply) => call.finish(reply),
+                    Err(_) => Err(call.without_reply()),
+                }
             }
         }
     }
@@ -363,12 +366,6 @@ fn circuit_open() -> Failure {
 
 fn missing_verdict() -> StoreError {
     StoreError::new(StoreErrorKind::Protocol, "reply of the script has no verdict")
-}
-
-/// Returns the error of a batch whose runtime has ended.
-pub(crate) fn runtime_ended() -> Failure {
-    let detail = "the Tokio runtime of the request has ended";
-    Failure::Unreachable(StoreError::new(StoreErrorKind::Connection, detail))
 }
 
 /// Writes the address.

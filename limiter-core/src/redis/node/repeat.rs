@@ -15,9 +15,9 @@ use crate::error::StoreError;
 use crate::redis::RedisStore;
 use crate::redis::client::failure::Failure;
 use crate::redis::dispatch::{BatchPart, QueuedRun};
+use crate::redis::node::Node;
 use crate::redis::node::NodeOperation;
 use crate::redis::node::batched_call::BatchedCall;
-use crate::redis::node::{Node, runtime_ended};
 use crate::redis::script::reply::{Replies, malformed};
 use crate::redis::script::wire::{InputDraft, Operation};
 use crate::redis::topology::slots::slot;
@@ -69,11 +69,12 @@ impl Node {
                 let call = BatchedCall::new(self, wait);
                 let mut verdicts = Replies::new();
                 for receiver in receivers {
-                    match receiver.await.unwrap_or_else(|_| Err(runtime_ended())) {
-                        Ok(verdict) => verdicts.push(Ok(verdict)),
-                        Err(failure) if verdicts.is_empty() => return call.finish(Err(failure)),
+                    match receiver.await {
+                        Ok(Ok(verdict)) => verdicts.push(Ok(verdict)),
                         // Earlier grants are valid.
-                        Err(_) => break,
+                        _ if !verdicts.is_empty() => break,
+                        Ok(Err(failure)) => return call.finish(Err(failure)),
+                        Err(_) => return Err(call.without_reply()),
                     }
                 }
                 call.finish(Ok(verdicts))

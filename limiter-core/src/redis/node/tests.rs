@@ -1,3 +1,6 @@
+use std::future::poll_fn;
+use std::task::Poll;
+
 use limiter_testing::RedisServer;
 use tokio::time::timeout_at;
 
@@ -12,10 +15,15 @@ use crate::request::{DecisionRequest, LimitRequest};
 
 /// A node of this server with one connection and one slot for calls.
 pub(crate) fn node_of(server: &RedisServer) -> Node {
-    let endpoint = Endpoint::parse(&server.url().into(), &Certificates::default()).unwrap();
+    node_at(&server.url(), 1)
+}
+
+/// A node at this URL with one connection and this number of slots for calls.
+pub(crate) fn node_at(url: &str, max_in_flight: u32) -> Node {
+    let endpoint = Endpoint::parse(&url.into(), &Certificates::default()).unwrap();
     let settings = NodeSettings {
         connections: 1,
-        max_in_flight: 1,
+        max_in_flight,
     };
     Node::new(Dialer::To(endpoint), settings, Clock::System)
 }
@@ -119,4 +127,46 @@ async fn opening_fails_only_waiting_calls_that_breaker_rejects() {
     assert!(matches!(failed, Ok(Err(Failure::Unreachable(_)))), "{failed:?}");
     let is_empty = matches!(waits, Err(tokio::sync::oneshot::error::TryRecvError::Empty));
     assert!(is_empty, "{waits:?}");
+}
+
+/// The callers of a batch are polled again after the batch has given up.
+#[tokio::test]
+async fn batch_without_reply_is_timeout_of_late_callers() {
+    const DEADLINE: Duration = Duration::from_millis(50);
+    let server = RedisServer::start();
+    let node = node_at(&server.url(), 8);
+    node.prepare(&wire::call(&[], None, Duration::from_secs(5)))
+        .await
+        .unwrap();
+    server.pause();
+    let policy = Policy::token_bucket("p").capacity(9).rate(1).build().unwrap();
+    let request = DecisionRequest::new([LimitRequest::new(&policy, "k")], Mode::Charge, false).unwrap();
+    let namespace = Namespace::new("", "n");
+    let input = InputDraft::new(&request, Operation::Check, &namespace);
+    let patient = CallDeadline::after(Duration::from_secs(60));
+    let mut alone = pin!(node.decide(BatchPart::default(), &input, &patient));
+    let waits = [CallDeadline::after(DEADLINE); 5];
+    let mut batched = waits
+        .each_ref()
+        .map(|wait| Box::pin(node.decide(BatchPart::default(), &input, wait)));
+    poll_fn(|context| {
+        assert!(alone.as_mut().poll(context).is_pending());
+        for call in &mut batched {
+            assert!(call.as_mut().poll(context).is_pending());
+        }
+        Poll::Ready(())
+    })
+    .await;
+    // The task of the batch ends.
+    let tasks = tokio::runtime::Handle::current().metrics();
+    let others = tasks.num_alive_tasks() - 1;
+    while tasks.num_alive_tasks() > others {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    for call in batched {
+        let error = StoreError::from(call.await.unwrap_err());
+        assert_eq!(error.kind(), StoreErrorKind::Timeout, "{error}");
+        assert!(error.may_have_been_charged());
+    }
+    assert!(node.admit(&waits[0]).is_err(), "five calls timed out");
 }
