@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::redis::client::breaker::Probe;
-use crate::redis::client::connection::{Asking, Driver};
+use crate::redis::client::connection::{Asking, Connection, Driver};
 use crate::redis::client::failure::Failure;
 use crate::redis::node::pools::RuntimeConnections;
 use crate::redis::node::{Node, NodeInner, connection_error, send};
@@ -23,6 +23,8 @@ use crate::support::real_time::{sleep, timeout_at};
 
 /// Pause between probes without calls. An idle client must not keep a server busy.
 const IDLE_PAUSE: Duration = Duration::from_secs(5);
+/// Interval at which a probe examines its connection.
+const EXAMINED_EVERY: Duration = Duration::from_millis(50);
 
 impl Node {
     /// Sends probes in a task of the current runtime until the breaker is closed, beginning with
@@ -54,11 +56,20 @@ async fn send_probe(node: &Weak<NodeInner>, local: &RuntimeConnections, probe: P
     let exchange = async {
         let connection = local.connection(wait.deadline()).await;
         let mut connection = connection.map_err(Failure::Unreachable)?;
-        send(&mut connection, &call, Asking::Omitted).await
+        let used = connection.clone();
+        // On a broken connection, the reply may belong to a server that is no longer the primary.
+        tokio::select! {
+            biased;
+            answer = send(&mut connection, &call, Asking::Omitted) => answer.map(Some),
+            () = broken(&used) => Ok(None),
+        }
     };
     let Ok(answer) = timeout_at(wait.ends(), exchange).await else {
         return probe.on_timeout(Instant::now());
     };
+    if let Ok(None) = answer {
+        return probe.on_timeout(Instant::now());
+    }
     if connection_error(&answer).is_some() {
         return probe.unreachable(Instant::now());
     }
@@ -67,5 +78,13 @@ async fn send_probe(node: &Weak<NodeInner>, local: &RuntimeConnections, probe: P
     }
     if let Some(node) = node.upgrade() {
         Node(node).log_closing();
+    }
+}
+
+/// Waits until a connection is broken: after a failover that Sentinel reports, the old primary may
+/// never reply, and the deadline of the probe may be long.
+async fn broken(connection: &Connection) {
+    while !connection.is_broken() {
+        sleep(EXAMINED_EVERY).await;
     }
 }

@@ -1,7 +1,7 @@
 use std::future::poll_fn;
 use std::task::Poll;
 
-use limiter_testing::RedisServer;
+use limiter_testing::{Proxy, RedisServer};
 use tokio::time::timeout_at;
 
 use crate::algorithm::Mode;
@@ -169,4 +169,40 @@ async fn batch_without_reply_is_timeout_of_late_callers() {
         assert!(error.may_have_been_charged());
     }
     assert!(node.admit(&waits[0]).is_err(), "five calls timed out");
+}
+
+/// The reply to the probe is lost, and its deadline ends in a minute.
+#[tokio::test]
+async fn probe_leaves_broken_connection_before_its_deadline() {
+    const DEADLINE: Duration = Duration::from_secs(60);
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port());
+    let node = node_at(&proxy.url(), 1);
+    node.prepare(&wire::call(&[], None, Duration::from_secs(5)))
+        .await
+        .unwrap();
+    let connection = node.connection(DEADLINE).await.unwrap();
+    proxy.set_black_hole(true);
+    let started = Instant::now().checked_sub(DEADLINE).unwrap();
+    let overdue = CallDeadline::since(started, DEADLINE);
+    while node.admit(&overdue).is_ok() {
+        node.on_timeout(&overdue);
+    }
+    // The task that waits for calls.
+    drop(node.0.probe_task.lock().take());
+    while node.0.probe_task.lock().is_none() {
+        assert!(node.admit(&overdue).is_err());
+        tokio::task::yield_now().await;
+    }
+    // The proxy receives the probe.
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    proxy.set_black_hole(false);
+    // As after a failover that Sentinel reports.
+    connection.health().upgrade().unwrap().mark_broken();
+    drop(connection);
+    let began = Instant::now();
+    while node.admit(&overdue).is_err() {
+        assert!(began.elapsed() < DEADLINE / 4, "the breaker closes");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
