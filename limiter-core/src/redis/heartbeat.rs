@@ -56,3 +56,62 @@ impl Heartbeat {
 fn malformed() -> StoreError {
     StoreError::new(StoreErrorKind::Protocol, "malformed reply to a heartbeat")
 }
+
+#[cfg(test)]
+mod tests {
+    use limiter_testing::RedisServer;
+
+    use super::*;
+    use crate::redis::token_lease::leased_limit::tests::store_on;
+    use crate::support::clock::ManualClock;
+
+    const LIFE: Duration = Duration::from_secs(30);
+
+    /// The time of 200 beats by these replicas in microseconds, as the server measures it.
+    async fn micros_of(server: &RedisServer, replicas: &[Heartbeat], clock: &ManualClock) -> u64 {
+        let script_micros = || {
+            let info = server.command(&["INFO", "commandstats"]).text().to_owned();
+            let line = info
+                .lines()
+                .find_map(|line| line.strip_prefix("cmdstat_evalsha:"));
+            let micros = line.and_then(|line| line.split("usec=").nth(1));
+            micros
+                .and_then(|rest| rest.split(',').next()?.parse().ok())
+                .unwrap_or(0_u64)
+        };
+        let before = script_micros();
+        for replica in replicas.iter().cycle().take(200) {
+            clock.advance(Duration::from_micros(5_003));
+            replica.beat(LIFE).await.unwrap();
+        }
+        script_micros() - before
+    }
+
+    /// Each replica beats every few seconds, so a beat that examines all of them costs the square
+    /// of their number.
+    #[tokio::test]
+    async fn beats_of_large_fleet_replace_their_registrations() {
+        let (server, clock) = (RedisServer::start(), ManualClock::new());
+        let store = store_on(&server, &clock);
+        let first = [store.heartbeat()];
+        first[0].beat(LIFE).await.unwrap();
+        let one = micros_of(&server, &first, &clock).await;
+        let fleet: Vec<Heartbeat> = (0..1_000).map(|_| store.heartbeat()).collect();
+        for (number, replica) in (2..).zip(&fleet) {
+            assert_eq!(replica.beat(LIFE).await.unwrap(), number);
+        }
+        let many = micros_of(&server, &fleet, &clock).await;
+        assert!(many < one * 8, "{many} and {one} µs");
+
+        // The others end, and are not counted.
+        fleet[0].beat(Duration::ZERO).await.unwrap();
+        for step in 1..=8 {
+            clock.advance(Duration::from_secs(8));
+            for replica in &fleet[1..=64] {
+                clock.advance(Duration::from_micros(1_001));
+                let count = replica.beat(LIFE).await.unwrap();
+                assert!(step < 8 || count == 64, "{count}");
+            }
+        }
+    }
+}

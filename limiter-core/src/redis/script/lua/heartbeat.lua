@@ -11,11 +11,14 @@
 --   microseconds).
 -- - TTL: until the last registration ends.
 --
--- Invariant: a replica that ended is not counted after LONGEST_LIFE, even if the clock stepped
--- back.
+-- Invariant: a replica that ended is not counted after LONGEST_LIFE, even if the clock stepped back,
+-- once the registrations are examined. Tests: redis/heartbeat.rs, tests/local_fallback.rs.
 
 local MAX_REPLICAS = 1024
 local LONGEST_LIFE = 30000000
+-- A beat examines this number of registrations on average: all of them, or one beat in several
+-- examines all. Otherwise the beats of a fleet would cost the square of its size.
+local EXAMINED = 64
 
 local id = string.sub(ARGV[1], position, position + 7)
 local life = unpack('<I8', ARGV[1], position + 8)
@@ -24,6 +27,29 @@ local register = try('GET', KEYS[1])
 if type(register) == 'table' then
   return redis.error_reply('WRONGTYPE the register of replicas holds a value of another type')
 end
+local function expire_after(span)
+  return format('%d', max(least_ttl, floor((span + 999) / 1000) + 1))
+end
+
+-- Extends the registration of this replica in its place; returns whether there was one.
+local function extend_registration()
+  local at = string.find(register, id, 2, true)
+  -- The bytes of an id can be a part of other registrations.
+  while at and (at - 2) % 16 > 0 do
+    at = string.find(register, id, at + 1, true)
+  end
+  if at then
+    call('SETRANGE', KEYS[1], format('%d', at + 7), pack('<I8', now + life))
+    call('PEXPIRE', KEYS[1], expire_after(life))
+  end
+  return at
+end
+
+local stored = register and string.byte(register) == LAYOUT and floor((#register - 1) / 16) or 0
+if life > 0 and stored > EXAMINED and now % floor(stored / EXAMINED) > 0 and extend_registration() then
+  return stored
+end
+
 local kept, count, last = {}, 0, now
 local function retain_replica(replica, untl)
   count = count + 1
@@ -48,7 +74,6 @@ end
 if count == 0 then
   call('DEL', KEYS[1])
 else
-  local ttl = max(least_ttl, floor((last - now + 999) / 1000) + 1)
-  call('SET', KEYS[1], pack('B', LAYOUT) .. table.concat(kept), 'PX', ttl)
+  call('SET', KEYS[1], pack('B', LAYOUT) .. table.concat(kept), 'PX', expire_after(last - now))
 end
 return count
