@@ -64,7 +64,6 @@ struct NodeInner {
     /// Time of decisions, unless the server's clock decides.
     pub(crate) clock: Clock,
     pools: RuntimePools,
-    failures: Arc<DialFailures>,
     breaker: Arc<Breaker>,
     across_slots: AcrossSlots,
     /// The task that probes the server while the breaker is open; it ends with the node.
@@ -87,7 +86,6 @@ pub(crate) struct NodeSettings {
 impl Node {
     pub(crate) fn new(dialer: Dialer, settings: NodeSettings, clock: Clock) -> Self {
         Self(Arc::new(NodeInner {
-            failures: DialFailures::new(dialer.clone()),
             breaker: Arc::new(Breaker::for_server(&dialer)),
             across_slots: AcrossSlots::default(),
             dialer,
@@ -310,7 +308,8 @@ impl Node {
                     runtime.spawn(async move { batch::execute(&Self(node), start).await });
                 }
             });
-            RuntimeConnections::new(self.0.new_pool(), Arc::clone(&self.0.failures), batch_queue)
+            let failures = DialFailures::new(self.0.dialer.clone());
+            RuntimeConnections::new(self.0.new_pool(&failures), failures, batch_queue)
         })
     }
 }
@@ -376,7 +375,7 @@ impl fmt::Display for Node {
 }
 
 impl NodeInner {
-    fn new_pool(&self) -> Pool<Dialer> {
+    fn new_pool(&self, failures: &Arc<DialFailures>) -> Pool<Dialer> {
         Pool::builder()
             .max_size(self.settings.connections)
             .min_idle(Some(self.settings.connections))
@@ -386,7 +385,7 @@ impl NodeInner {
             .idle_timeout(None)
             // Each call dials if no connection is left, and receives the error of its dial.
             .retry_connection(false)
-            .error_sink(self.failures.sink())
+            .error_sink(failures.sink())
             .connection_customizer(Box::new(BreakerNotifier(Arc::clone(&self.breaker))))
             .build_unchecked(self.dialer.clone())
     }

@@ -12,7 +12,7 @@ use crate::error::{StoreError, StoreErrorKind};
 use crate::redis::topology::dialer::Dialer;
 use crate::support::sync::Mutex;
 
-/// The failed dials of one node.
+/// The failed dials of one pool.
 #[derive(Debug)]
 pub(crate) struct DialFailures {
     /// Names the server in errors.

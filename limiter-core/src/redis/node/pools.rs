@@ -207,11 +207,13 @@ impl fmt::Debug for RuntimeEntry {
 
 #[cfg(test)]
 mod tests {
+    use bb8_redis::redis::ErrorKind;
     use tokio::runtime::{Builder, Runtime};
 
     use crate::redis::client::endpoint::Endpoint;
     use crate::redis::client::tls::Certificates;
     use crate::redis::node::pools::*;
+    use crate::redis::node::tests::node_at;
 
     fn use_in(runtime: &Runtime, pools: &RuntimePools) -> Arc<RuntimeConnections> {
         let endpoint = Endpoint::parse(&"redis://127.0.0.1:1/".into(), &Certificates::default()).unwrap();
@@ -222,6 +224,31 @@ mod tests {
         let new =
             |_| RuntimeConnections::new(builder.build_unchecked(dialer), failures, BatchQueue::new(drop));
         runtime.block_on(async { pools.current(new).unwrap() })
+    }
+
+    /// The call's own dial is pending.
+    #[test]
+    fn failed_dial_of_another_runtime_fails_no_call() {
+        let silent = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let url = format!("redis://{}/", silent.local_addr().unwrap());
+        let node = node_at(&url, 8);
+        let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
+        let (one, other) = (runtime(), runtime());
+        let theirs = other.block_on(async { node.local().unwrap() });
+        one.block_on(async {
+            let mut call = Box::pin(node.connection(Duration::from_secs(60)));
+            let is_pending = async |call: &mut Pin<Box<_>>| {
+                tokio::time::timeout(Duration::from_millis(20), call)
+                    .await
+                    .is_err()
+            };
+            assert!(is_pending(&mut call).await);
+            theirs
+                .failures
+                .sink()
+                .sink((ErrorKind::Io, "too many open files").into());
+            assert!(is_pending(&mut call).await);
+        });
     }
 
     /// Simulates a runtime that reuses an id.
