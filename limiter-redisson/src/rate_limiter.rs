@@ -153,8 +153,8 @@ impl RateLimiter {
     }
 
     /// Waits for this number of permits, for a minute ([`Acquire::DEFAULT_TIMEOUT`]) or for
-    /// [`AcquirePermits::timeout`]. A change of the configuration applies to waiting calls, which
-    /// may change their order then.
+    /// [`AcquirePermits::timeout`]. A change of the configuration, its end, and a change of the
+    /// override of the key apply to waiting calls, which may change their order then.
     ///
     /// # Errors
     ///
@@ -316,13 +316,20 @@ impl RateLimiter {
         }
     }
 
-    /// Waits until the configuration differs from `entry`, the one at this revision of the
+    /// Waits until a call has another entry, or its key another policy, than at this revision of the
     /// registry.
-    async fn changed(&self, entry: Option<&PolicyEntry>, mut revision: u64) {
+    async fn changed(
+        &self,
+        entry: Option<&PolicyEntry>,
+        (policy, key): (&Policy, &Key<'_>),
+        mut revision: u64,
+    ) {
         let registry = self.client.limits.registry();
         loop {
             revision = registry.changed(revision).await;
-            if registry.get(&self.name).as_deref() != entry {
+            let is_unchanged = registry.get(&self.name).as_deref() == entry
+                && (self.client.limits.policy(&self.name, key)).is_ok_and(|current| current == *policy);
+            if !is_unchanged {
                 return;
             }
         }
@@ -391,22 +398,27 @@ impl<'a> IntoFuture for AcquirePermits<'a> {
                 let revision = limits.registry().revision();
                 let entry = limits.registry().get(&self.limiter.name);
                 let (policy, key) = self.limiter.policy(self.permits).await?;
-                let left = self.timeout.saturating_sub(registry.now().since(began));
+                let now = registry.now();
+                let left = self.timeout.saturating_sub(now.since(began));
+                // Until the end of the configuration, which is no change of the registry.
+                let end = entry.as_ref().and_then(|entry| entry.end());
+                let attempt = end.map_or(left, |end| left.min(end.since(now)));
                 let acquire = limits.acquire(&policy, &key).cost(self.permits);
-                let mut acquire = acquire.timeout(left).into_future();
-                let mut changed = pin!(self.limiter.changed(entry.as_deref(), revision));
+                let mut acquire = acquire.timeout(attempt).into_future();
+                let mut changed = pin!(self.limiter.changed(entry.as_deref(), (&policy, &key), revision));
                 let acquired = poll_fn(|context| match changed.as_mut().poll(context) {
                     // A call that leaves the queue is not charged.
                     Poll::Ready(()) => Poll::Ready(None),
                     Poll::Pending => acquire.as_mut().poll(context).map(Some),
                 });
                 match acquired.await {
+                    None => {}
+                    Some(Err(Rejection::TimedOut { .. })) if attempt < left => {}
                     Some(Err(Rejection::TimedOut { decision, .. })) => {
                         let limit = self.timeout;
                         return Err(Rejection::TimedOut { decision, limit });
                     }
                     Some(acquired) => return acquired.map(drop),
-                    None => {}
                 }
             }
         })

@@ -29,7 +29,7 @@ mod redis;
 
 use std::time::Duration;
 
-use limiter_core::registry::PolicyEntry;
+use limiter_core::registry::{KeyOverride, PolicyEntry};
 use limiter_core::{Limiter, ManualClock};
 use limiter_redisson::{Client, RateLimiter, RateType};
 #[cfg(feature = "redis")]
@@ -138,6 +138,17 @@ async fn define(limits: &Limiter, entry: impl Into<PolicyEntry>) {
     limits.registry().set(entry);
 }
 
+/// Sets the override of a key where the clients of the limiter share their rates.
+async fn override_key(limits: &Limiter, of_key: KeyOverride) {
+    #[cfg(feature = "redis")]
+    if let Ok(store) = limits.redis_registry() {
+        let edit = store.edit(|draft| draft.set_override(of_key.clone()));
+        edit.await.unwrap();
+        return;
+    }
+    limits.registry().set_override(of_key).unwrap();
+}
+
 /// Waits until this client has received the rate.
 async fn await_rate(limits: &Limiter, rate: Option<u64>) {
     let registry = limits.registry();
@@ -195,6 +206,8 @@ on_every_store! {
     rates::expiry_survives_rate_change
     rates::clients_are_counted_together_or_separately
     rates::waiting_call_follows_changed_rate
+    rates::waiting_call_follows_override_of_its_key
+    rates::waiting_call_ends_with_configuration
     rates::empty_client_id_has_no_rate_per_client
     permits::release_creates_no_permits
     permits::wait_is_exact_for_all_permits

@@ -1,10 +1,11 @@
 //! Configuration of rates: by one of several clients, and changes for all of them.
 
-use limiter_core::{Enforcement, OnStoreFailure, Policy, Rejection};
+use limiter_core::registry::KeyOverride;
+use limiter_core::{Enforcement, Key, OnStoreFailure, Policy, Rejection};
 use limiter_redisson::{Client, RateType};
 use tokio::time::timeout;
 
-use crate::support::{self, micros, secs};
+use crate::support::{self, micros, millis, secs};
 use crate::{World, await_rate, define};
 
 pub(crate) async fn rate_is_set_once_for_all_clients(world: World) {
@@ -318,6 +319,32 @@ pub(crate) async fn waiting_call_follows_changed_rate(world: World) {
     let (waited, deleted) = tokio::join!(waiting(), limiter.delete());
     assert!(
         deleted.unwrap() && matches!(waited, Ok(Err(Rejection::NotConfigured { .. }))),
+        "{waited:?}"
+    );
+}
+
+/// An override gives the key of the calls another limit.
+pub(crate) async fn waiting_call_follows_override_of_its_key(world: World) {
+    let limits = (world.make)();
+    let limiter = crate::configured(&limits, RateType::Overall, 1, "1h").await;
+    assert!(limiter.try_acquire(1).await.unwrap());
+    let larger = KeyOverride::new(support::window("p", 2, "1h"), Key::global());
+    let waiting = timeout(support::PATIENT, limiter.acquire(1).into_future());
+    let (waited, ()) = tokio::join!(waiting, crate::override_key(&limits, larger));
+    assert!(matches!(waited, Ok(Ok(()))), "{waited:?}");
+    assert!(!limiter.try_acquire(1).await.unwrap());
+}
+
+pub(crate) async fn waiting_call_ends_with_configuration(world: World) {
+    let limiter = world.configured(RateType::Overall, 1, "1h").await;
+    assert!(limiter.try_acquire(1).await.unwrap());
+    limiter.expire(secs(60)).await.unwrap();
+    let mut waiting = limiter.acquire(1).timeout(secs(7_200)).into_future();
+    assert!(timeout(millis(50), &mut waiting).await.is_err());
+    world.clock.advance(secs(60));
+    let waited = timeout(support::PATIENT, waiting).await;
+    assert!(
+        matches!(waited, Ok(Err(Rejection::NotConfigured { .. }))),
         "{waited:?}"
     );
 }
