@@ -7,7 +7,8 @@
 //! mark the connection as broken, and the pool dials another one.
 //!
 //! Invariants: a broken connection never becomes usable again. Clones share one state. A timeout of
-//! a deadline below 20 ms is no evidence of a dead server.
+//! a deadline below 20 ms is no evidence of a dead server, unless calls time out for two seconds
+//! without a reply.
 //!
 //! Tests: `tests/connections.rs`, `tests/faults.rs`.
 
@@ -29,11 +30,12 @@ const CALLS_UNTIL_SILENT: u32 = 3;
 const DEADLINES_UNTIL_SILENT: u32 = 2;
 const MIN_SILENCE: Duration = Duration::from_millis(100);
 /// A connection also counts as dead after this number of timed-out calls, or after one timed-out
-/// call on a connection without a reply for `QUIET`. Shorter deadlines than `MIN_DEADLINE` do not
-/// count.
+/// call on a connection without a reply for `QUIET`. Shorter deadlines than `MIN_DEADLINE` count
+/// only after calls have timed out for `TIMING_OUT` without a reply.
 const TIMEOUTS_UNTIL_BROKEN: u32 = 2;
 const QUIET: Duration = Duration::from_secs(1);
 const MIN_DEADLINE: Duration = Duration::from_millis(20);
+const TIMING_OUT: Duration = Duration::from_secs(2);
 /// A younger connection is kept although its server was demoted, since a new one may lead to the
 /// same server.
 const MIN_AGE: Duration = Duration::from_millis(200);
@@ -222,6 +224,7 @@ pub(crate) struct Health {
 struct Silence {
     last_reply_at: Instant,
     timeouts: u32,
+    first_timeout: Option<Instant>,
     /// Calls in quick succession.
     calls: u32,
     /// Times of the first and of the last of these calls.
@@ -235,6 +238,7 @@ impl Health {
         let silence = Silence {
             last_reply_at: born,
             timeouts: 0,
+            first_timeout: None,
             calls: 0,
             first: born,
             last: born,
@@ -295,6 +299,7 @@ impl Health {
     pub(crate) fn on_reply(&self, error: Option<&RedisError>) {
         let mut silence = self.silence();
         (silence.last_reply_at, silence.timeouts, silence.calls) = (Instant::now(), 0, 0);
+        silence.first_timeout = None;
         drop(silence);
         let Some(error) = error else { return };
         let connection_lost = error.is_unrecoverable_error() || error.is_io_error();
@@ -307,11 +312,13 @@ impl Health {
     /// Records a call that exceeded its deadline. On a connection that was quiet before, one such
     /// call suffices.
     pub(crate) fn timed_out(&self, deadline: Duration) {
-        // A deadline shorter than a slow network's round trip proves nothing.
-        if deadline < MIN_DEADLINE {
+        let mut silence = self.silence();
+        let first_timeout = *silence.first_timeout.get_or_insert_with(Instant::now);
+        // A deadline shorter than a slow network's round trip proves little: the late replies are
+        // not seen.
+        if deadline < MIN_DEADLINE && first_timeout.elapsed() < TIMING_OUT {
             return;
         }
-        let mut silence = self.silence();
         silence.timeouts += 1;
         if silence.timeouts >= TIMEOUTS_UNTIL_BROKEN || silence.last_reply_at.elapsed() >= QUIET {
             self.mark_broken();
@@ -340,4 +347,33 @@ fn is_demoted(error: &RedisError) -> bool {
             ServerErrorKind::ReadOnly | ServerErrorKind::BusyLoading | ServerErrorKind::MasterDown
         )
     ) || error.detail().is_some_and(|detail| detail.contains("-READONLY"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_deadlines_break_connection_after_two_seconds_of_timeouts() {
+        let (health, short) = (Health::new(), MIN_DEADLINE / 2);
+        // The connection was idle.
+        health.silence().last_reply_at -= 60 * QUIET;
+        for _ in 0..10 {
+            health.on_query();
+            health.timed_out(short);
+        }
+        assert!(!health.is_broken(), "a slow network");
+        let silent_since = |health: &Health, age: Duration| {
+            let mut silence = health.silence();
+            silence.last_reply_at -= age;
+            silence.first_timeout = Some(silence.last_reply_at);
+        };
+        silent_since(&health, 2 * QUIET);
+        health.on_reply(None);
+        health.timed_out(short);
+        assert!(!health.is_broken(), "a reply has ended the silence");
+        silent_since(&health, 2 * QUIET);
+        health.timed_out(short);
+        assert!(health.is_broken());
+    }
 }
