@@ -39,6 +39,9 @@ const TIMING_OUT: Duration = Duration::from_secs(2);
 /// A younger connection is kept although its server was demoted, since a new one may lead to the
 /// same server.
 const MIN_AGE: Duration = Duration::from_millis(200);
+/// As `MIN_AGE`, for a server that loads its data: it takes seconds to minutes, and a login delays
+/// it.
+const MIN_AGE_WHILE_LOADING: Duration = Duration::from_secs(1);
 
 /// One reply for each command.
 type CommandReplies = Vec<Result<Value, RedisError>>;
@@ -304,7 +307,7 @@ impl Health {
         let Some(error) = error else { return };
         let connection_lost = error.is_unrecoverable_error() || error.is_io_error();
         // A new connection may lead to the same demoted server again.
-        if connection_lost || (is_demoted(error) && self.born.elapsed() >= MIN_AGE) {
+        if connection_lost || (is_demoted(error) && self.born.elapsed() >= min_age(error)) {
             self.mark_broken();
         }
     }
@@ -349,6 +352,14 @@ fn is_demoted(error: &RedisError) -> bool {
     ) || error.detail().is_some_and(|detail| detail.contains("-READONLY"))
 }
 
+/// Returns the age from which a connection to a demoted server is replaced.
+fn min_age(error: &RedisError) -> Duration {
+    match error.kind() {
+        ErrorKind::Server(ServerErrorKind::BusyLoading) => MIN_AGE_WHILE_LOADING,
+        _ => MIN_AGE,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -375,5 +386,20 @@ mod tests {
         silent_since(&health, 2 * QUIET);
         health.timed_out(short);
         assert!(health.is_broken());
+    }
+
+    /// A server that loads its data answers each call at once with this error.
+    #[test]
+    fn loading_server_is_dialled_again_after_a_second() {
+        let error = |kind| RedisError::from((ErrorKind::Server(kind), "rejected"));
+        let is_kept = |kind, age| {
+            let mut health = Health::new();
+            health.born -= age;
+            health.on_reply(Some(&error(kind)));
+            !health.is_broken()
+        };
+        assert!(is_kept(ServerErrorKind::BusyLoading, Duration::from_millis(900)));
+        assert!(!is_kept(ServerErrorKind::BusyLoading, Duration::from_secs(1)));
+        assert!(!is_kept(ServerErrorKind::ReadOnly, MIN_AGE));
     }
 }
