@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use limiter_core::future::Acquire;
 use limiter_core::registry::{EntryEdit, EntryState, PolicyEntry, RateType};
-use limiter_core::{ConfigError, Key, Policy, Rejection, Window};
+use limiter_core::{ConfigError, Decision, Key, Policy, Rejection, Window};
 
 use crate::client_state::ClientState;
 use crate::config::{ConfiguredRate, RateLimiterConfig, deleted, invalid};
@@ -382,6 +382,11 @@ impl AcquirePermits<'_> {
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
+
+    fn timed_out(&self, decision: Option<Box<Decision>>) -> Rejection {
+        let limit = self.timeout;
+        Rejection::TimedOut { decision, limit }
+    }
 }
 
 impl<'a> IntoFuture for AcquirePermits<'a> {
@@ -413,11 +418,14 @@ impl<'a> IntoFuture for AcquirePermits<'a> {
                 });
                 match acquired.await {
                     None => {}
+                    // The configuration ends before the timeout.
                     Some(Err(Rejection::TimedOut { .. })) if attempt < left => {}
-                    Some(Err(Rejection::TimedOut { decision, .. })) => {
-                        let limit = self.timeout;
-                        return Err(Rejection::TimedOut { decision, limit });
+                    Some(Err(Rejection::Limited(_))) if attempt.is_zero() && !left.is_zero() => {}
+                    // The last attempt had no time left, so it did not wait.
+                    Some(Err(Rejection::Limited(denied))) if left.is_zero() && !self.timeout.is_zero() => {
+                        return Err(self.timed_out(Some(denied)));
                     }
+                    Some(Err(Rejection::TimedOut { decision, .. })) => return Err(self.timed_out(decision)),
                     Some(acquired) => return acquired.map(drop),
                 }
             }

@@ -349,6 +349,22 @@ pub(crate) async fn waiting_call_ends_with_configuration(world: World) {
     );
 }
 
+/// The rate changes at the end of the timeout.
+pub(crate) async fn wait_that_ends_with_changed_rate_is_a_timeout(world: World) {
+    let limits = (world.make)();
+    let limiter = crate::configured(&limits, RateType::Overall, 1, "1h").await;
+    assert!(limiter.try_acquire(1).await.unwrap());
+    let mut waiting = limiter.acquire(1).timeout(secs(60)).into_future();
+    assert!(timeout(millis(50), &mut waiting).await.is_err());
+    define(&limits, support::window("p", 1, "2h")).await;
+    world.clock.advance(secs(60));
+    let waited = timeout(support::PATIENT, waiting).await;
+    assert!(
+        matches!(waited, Ok(Err(Rejection::TimedOut { limit, .. })) if limit == secs(60)),
+        "{waited:?}"
+    );
+}
+
 /// Its key would be that of the total usage.
 pub(crate) async fn empty_client_id_has_no_rate_per_client(world: World) {
     let limits = (world.make)();
