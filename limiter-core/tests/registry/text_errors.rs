@@ -234,6 +234,27 @@ deny_keys = ['ann', '', '10.0.0.7/8', 'a*b',
 }
 
 #[test]
+fn setting_that_does_not_suit_the_algorithm_is_reported_once() {
+    let text = "\
+[policy.export]
+algorithm = 'concurrency'
+max = 0
+on_denial = 'degrade'
+penalty = '1 in 1m: 1m'
+";
+    assert_eq!(
+        result(text),
+        [
+            "text:3:7: policy.export.max is 0, expected whole permits from 1 to 1048576",
+            "text:4:13: policy.export.on_denial is 'degrade', expected `reject` or a wait for a concurrency policy: a denied \
+             call holds no permit",
+            "text:5:11: policy.export.penalty is '1 in 1m: 1m', expected none for a concurrency policy: its denials do not \
+             indicate excessive calls",
+        ]
+    );
+}
+
+#[test]
 fn all_errors_are_reported_in_order() {
     let text = "\
 [policy.search]

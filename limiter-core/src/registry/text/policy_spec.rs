@@ -298,6 +298,7 @@ impl PolicySpec {
             match setting {
                 "deadline" => self.settings.deadline = None,
                 "lease" => self.settings.lease = None,
+                "on_denial" => self.settings.on_denial = None,
                 "penalty" => self.settings.penalty = None,
                 "group" => self.settings.group = None,
                 POLICY_NAME => name = "p",
