@@ -41,7 +41,8 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// As [`check`](Self::check).
+    /// As [`check`](Self::check), and [`Rejection::Config`](crate::Rejection::Config) for no limit,
+    /// for more than 16, for keys of different groups, and for one policy with one key twice.
     pub fn check_all<'a, A: Into<LimitRequest<'a>>>(
         &'a self,
         requests: impl IntoIterator<Item = A>,
