@@ -14,7 +14,7 @@ use limiter_server::settings::Settings;
 use limiter_testing::RedisServer;
 use support::http;
 use support::policies::SEARCH;
-use support::server::{Directory, Server, run, wait_until};
+use support::server::{Directory, Server, command, run, wait_until};
 use support::sockets;
 
 #[test]
@@ -93,6 +93,38 @@ fn listener_for_other_machines_needs_permission() {
     let (code, _, errors) = run(&["serve", "--example", "--grpc", "0.0.0.0:0"]);
     assert_eq!(code, Some(1));
     assert!(errors.contains("[[token]]"), "{errors}");
+}
+
+#[test]
+fn variable_of_a_permission_precedes_the_file() {
+    let directory = Directory::new();
+    directory.write("policies.toml", SEARCH);
+    let settings = "policies = 'policies.toml'\nhttp = '0.0.0.0:0'\nallow_unauthenticated = true\n";
+    directory.write("limiter-server.toml", settings);
+    let start = |variable: &[(&str, &str)], args: &[&str]| {
+        let mut command = command();
+        command
+            .current_dir(directory.path())
+            .envs(variable.iter().copied());
+        // Without the permission, the server ends at once; with it, the second listener fails.
+        let args = [&["serve", "--grpc", "unix:/absent/socket"], args].concat();
+        let output = command.args(args).output().unwrap();
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let refuses = |variable: &[(&str, &str)], args: &[&str]| {
+        let errors = start(variable, args);
+        assert_eq!(
+            errors.contains("[[token]]"),
+            !errors.contains("/absent/socket"),
+            "{errors}"
+        );
+        errors.contains("[[token]]")
+    };
+    let denied = [("LIMITER_ALLOW_UNAUTHENTICATED", "false")];
+    assert!(!refuses(&[], &[]));
+    assert!(refuses(&denied, &[]));
+    assert!(refuses(&[], &["--allow-unauthenticated=false"]));
+    assert!(!refuses(&denied, &["--allow-unauthenticated"]));
 }
 
 #[test]

@@ -69,8 +69,8 @@ pub struct ServeArgs {
     #[arg(long, value_name = "DURATION", env = "LIMITER_DRAIN")]
     drain: Option<String>,
     /// Allow listeners on addresses other than loopback without authentication.
-    #[arg(long, env = "LIMITER_ALLOW_UNAUTHENTICATED")]
-    allow_unauthenticated: bool,
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", env = "LIMITER_ALLOW_UNAUTHENTICATED")]
+    allow_unauthenticated: Option<bool>,
     /// Longest time of a decision for Envoy, which waits for 20 ms by default. Default: 12ms.
     #[arg(long, value_name = "DURATION", env = "LIMITER_DECISION_DEADLINE")]
     decision_deadline: Option<String>,
@@ -85,7 +85,8 @@ pub struct ServeArgs {
         env = "LIMITER_OVERRIDE_DOMAINS"
     )]
     override_domains: Option<Vec<String>>,
-    /// Proxies whose X-Forwarded-* headers /forward-auth reads. Default: none.
+    /// Proxies whose X-Forwarded-* headers /forward-auth and the limits of sign-ins read.
+    /// Default: none.
     #[arg(
         long,
         value_name = "NETWORK,…",
@@ -160,7 +161,7 @@ impl ServeArgs {
             node: self.node.or(file.node),
             config: self.config,
             drain: self.drain.or(file.drain),
-            allow_unauthenticated: self.allow_unauthenticated || file.allow_unauthenticated.unwrap_or(false),
+            allow_unauthenticated: self.allow_unauthenticated.or(file.allow_unauthenticated),
             decision_deadline: self.decision_deadline.or(file.decision_deadline),
             unmatched: self.unmatched.or(file.unmatched),
             override_domains: self.override_domains.or(file.override_domains),
@@ -288,13 +289,14 @@ impl ServeArgs {
         listeners: impl IntoIterator<Item = (&'static str, &'a ListenAddress)>,
         has_clients: bool,
     ) -> Result<bool, SettingsError> {
+        let allows_anonymous = self.allow_unauthenticated.unwrap_or(false);
         let mut requires_clients = false;
         for (setting, address) in listeners {
             if address.is_local() {
                 continue;
             }
-            requires_clients = !self.allow_unauthenticated;
-            if !has_clients && !self.allow_unauthenticated {
+            requires_clients = !allows_anonymous;
+            if !has_clients && !allows_anonymous {
                 return Err(SettingsError::Invalid {
                     setting,
                     value: address.to_string(),

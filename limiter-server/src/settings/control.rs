@@ -121,9 +121,17 @@ pub(super) struct ControlArgs {
     #[arg(long, value_name = "ROLE", env = "LIMITER_ROLE")]
     pub(super) role: Option<ProcessRole>,
     /// Start although another node runs without Redis; each node then counts by itself.
-    #[arg(long, env = "LIMITER_STANDALONE")]
-    pub(super) standalone: bool,
-    /// Directory for the last policies, with which a node starts if no source answers.
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        env = "LIMITER_STANDALONE"
+    )]
+    pub(super) standalone: Option<bool>,
+    /// Directory for the last policies and issued tokens, with which a node starts if no source
+    /// answers.
     #[arg(long, value_name = "DIR", env = "LIMITER_STATE_DIR")]
     pub(super) state_dir: Option<PathBuf>,
     /// Longest time for which issued tokens are accepted while neither Redis nor the database
@@ -169,7 +177,7 @@ impl ControlArgs {
             database_file,
             admin: self.admin.or(file.admin),
             role: self.role.or(file.role),
-            standalone: self.standalone || file.standalone,
+            standalone: self.standalone.or(file.standalone),
             state_dir: self.state_dir.or(file.state_dir.take()),
             unconfirmed_tokens: self.unconfirmed_tokens.or(file.unconfirmed_tokens.take()),
             proxy_user_header: self.proxy_user_header.or(file.proxy_user_header.take()),
@@ -216,7 +224,7 @@ impl ControlArgs {
         Ok(Some(ControlSettings {
             database,
             admin,
-            is_standalone: self.standalone,
+            is_standalone: self.standalone.unwrap_or(false),
             proxy: self.proxy()?,
             retention: self.tables.retention.resolve()?,
             webhook: self.tables.webhook.resolve()?,

@@ -91,7 +91,7 @@ impl SettingsFile {
             database_file: self.database_file.clone(),
             admin: self.admin,
             role: self.role,
-            standalone: self.standalone.unwrap_or(false),
+            standalone: self.standalone,
             state_dir: self.state_dir.clone(),
             unconfirmed_tokens: self.unconfirmed_tokens.clone(),
             proxy_user_header: self.proxy_user_header.clone(),
