@@ -163,7 +163,7 @@ async fn serve(
     if settings.policies == Policies::Example
         && let Some((_, http)) = addresses.iter().find(|(name, _)| *name == "http")
     {
-        listeners::print_commands(http);
+        listeners::print_commands(http, settings.tls.as_ref());
     }
 
     let failed = loop {

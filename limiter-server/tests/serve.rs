@@ -128,6 +128,17 @@ fn variable_of_a_permission_precedes_the_file() {
 }
 
 #[test]
+fn commands_of_the_example_use_its_listener() {
+    let directory = Directory::new();
+    let socket = directory.path().join("http");
+    let socket = socket.to_str().unwrap().to_owned();
+    let server = Server::start(directory, &["--example", "--http", &format!("unix:{socket}")]);
+    server.wait_for_log(&format!("curl --unix-socket '{socket}' http://localhost/readyz"));
+    let server = Server::start(Directory::new(), &["--example"]);
+    server.wait_for_log(&format!("curl http://{}/readyz", server.http()));
+}
+
+#[test]
 fn settings_file_is_read_and_unknown_settings_are_rejected() {
     let directory = Directory::new();
     directory.write("policies.toml", SEARCH);

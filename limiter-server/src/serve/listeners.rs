@@ -3,7 +3,7 @@
 
 use std::io::Write as _;
 
-use crate::settings::ListenAddress;
+use crate::settings::{ListenAddress, TlsSettings};
 
 /// Prints each protocol and its address on a line of its own.
 pub(super) fn announce(listeners: &[(&str, ListenAddress)]) {
@@ -17,12 +17,25 @@ pub(super) fn announce(listeners: &[(&str, ListenAddress)]) {
 }
 
 /// Prints commands that try the example.
-pub(super) fn print_commands(http: &ListenAddress) {
+pub(super) fn print_commands(http: &ListenAddress, tls: Option<&TlsSettings>) {
+    let (curl, url) = match http {
+        ListenAddress::Unix(path) => {
+            let path = path.display().to_string().replace('\'', "'\\''");
+            (
+                format!("curl --unix-socket '{path}'"),
+                "http://localhost".to_owned(),
+            )
+        }
+        // The certificate of an example is rarely one that the system trusts.
+        ListenAddress::Tcp(address) if tls.is_some() => ("curl -k".to_owned(), format!("https://{address}")),
+        ListenAddress::Tcp(address) => ("curl".to_owned(), format!("http://{address}")),
+    };
+    let post = format!("{curl} -H 'content-type: application/json' -d");
     eprintln!(
         "Try these commands:\n\
-         \x20 curl http://{http}/readyz\n\
-         \x20 curl -H 'content-type: application/json' -d '{{\"policy\":\"requests\",\"key\":\"ann\"}}' http://{http}/v1/check\n\
-         \x20 curl -H 'content-type: application/json' -d '{{\"policy\":\"requests\",\"key\":\"ann\",\"cost\":5}}' http://{http}/v1/peek\n\
-         \x20 curl http://{http}/metrics"
+         \x20 {curl} {url}/readyz\n\
+         \x20 {post} '{{\"policy\":\"requests\",\"key\":\"ann\"}}' {url}/v1/check\n\
+         \x20 {post} '{{\"policy\":\"requests\",\"key\":\"ann\",\"cost\":5}}' {url}/v1/peek\n\
+         \x20 {curl} {url}/metrics"
     );
 }
