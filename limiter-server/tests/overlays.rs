@@ -322,7 +322,10 @@ async fn kill_needs_redis_only() {
         "broken client",
     ];
     let (code, _, errors) = kill(&redis, &deny);
-    assert!(code == Some(1) && errors.contains("has no registry"), "{errors}");
+    assert!(
+        code == Some(1) && errors.contains("prod of Redis has no registry") && errors.contains("--namespace"),
+        "{errors}"
+    );
     registry_of(&redis).publish(TEXT, 0).await.unwrap();
     let (code, output, errors) = kill(&redis, &[&deny[..], &["--for", "10m"]].concat());
     assert_eq!(code, Some(0), "{errors}");

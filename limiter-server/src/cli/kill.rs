@@ -124,8 +124,8 @@ async fn write(
     let read = redis.read().await.map_err(|error| with_causes(&error))?;
     if read.is_none() && !args.create {
         return Err(format!(
-            "the namespace {namespace} of Redis has no registry: publish the policies first, or use --create if there \
-             never was one"
+            "the namespace {namespace} of Redis has no registry, expected that of the server in --namespace: publish the \
+             policies first, or use --create if there never was one"
         ));
     }
     if let Some((_, text)) = &read {
