@@ -30,6 +30,15 @@ pub(crate) fn is_name(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(is_allowed)
 }
 
+/// Returns the error of a request whose `Host` is not accepted.
+pub(crate) fn not_accepted(host: Option<&str>) -> String {
+    let expected = "expected a `Host` that is an address, `localhost` or one of the setting allowed_hosts";
+    match host {
+        Some(host) => format!("the `Host` is `{host:.255}`, {expected}"),
+        None => format!("the `Host` is missing, {expected}"),
+    }
+}
+
 fn address_of(name: &str) -> Option<std::net::IpAddr> {
     let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
     address.unwrap_or(name).parse().ok()

@@ -97,6 +97,10 @@ fn configured_host_is_allowed() {
     ] {
         let answer = support::http::post(server.http(), "/v1/check", &[("host", host)], body).unwrap();
         assert_eq!(answer.status, status, "{host}: {}", answer.body);
+        if status == 400 {
+            let named = format!("the `Host` is `{host}`, expected");
+            assert!(answer.body.contains(&named), "{}", answer.body);
+        }
         assert_eq!(answer.header("access-control-allow-origin"), None);
     }
     let metrics = support::http::get(server.http(), "/metrics", &[("host", "evil.example")]).unwrap();

@@ -43,8 +43,7 @@ pub(super) async fn require_allowed_host(
         host_name::is_local(host) || pages.allowed_hosts.iter().any(|of| of.eq_ignore_ascii_case(name))
     };
     if !host.is_some_and(is_allowed) {
-        let detail = "expected a `Host` that is an address, `localhost` or one of the setting allowed_hosts";
-        return PageFailure::bad_request(detail).into_response();
+        return PageFailure::bad_request(host_name::not_accepted(host)).into_response();
     }
     next.run(request).await
 }

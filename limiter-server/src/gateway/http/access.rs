@@ -51,6 +51,5 @@ pub(super) fn require_allowed_host(gateway: &Gateway, headers: &HeaderMap, uri: 
     if host.is_some_and(is_allowed) {
         return Ok(());
     }
-    let detail = "expected a `Host` that is an address, `localhost` or one of the setting allowed_hosts";
-    Err(Problem::bad_request(detail.into()))
+    Err(Problem::bad_request(host_name::not_accepted(host).into()))
 }
