@@ -74,6 +74,16 @@ fn check_reports_limits_that_are_not_decided_atomically() {
 }
 
 #[test]
+fn file_for_newer_programs_is_named() {
+    let (code, _, errors) = check("min_reader = 9\n");
+    assert_eq!(code, Some(1));
+    assert!(
+        errors.contains("policies.toml: the text needs a reader of format 9"),
+        "{errors}"
+    );
+}
+
+#[test]
 fn check_combines_rules_of_all_domains_with_those_of_each() {
     let policy =
         |name: &str| format!("[policy.{name}]\nalgorithm = 'token_bucket'\ncapacity = 1\nrate = 1\n");

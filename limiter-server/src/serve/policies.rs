@@ -169,6 +169,11 @@ pub(crate) fn read(path: &Path) -> Result<PolicyRegistry, String> {
             });
             lines.collect::<Vec<_>>().join("\n")
         }
+        // The reader of texts does not know the name of the file.
+        RegistryError::NewerFormat { min_reader, reader, .. } => format!(
+            "{}: the text needs a reader of format {min_reader}, and this program reads format {reader}: update the program",
+            path.display()
+        ),
         _ => with_causes(&error),
     })
 }
