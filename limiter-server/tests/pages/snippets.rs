@@ -3,11 +3,13 @@
 
 use std::process::Command;
 
-use crate::support::admin::{AdminClient, policy, with_sqlite};
+use limiter_testing::tls::Authority;
+
+use crate::support::admin::{AdminClient, policy, with_database, with_sqlite};
 use crate::support::browser::Browser;
 use crate::support::envoy::Envoy;
 use crate::support::proxy::{ConfigFile, Proxy};
-use crate::support::server::{Server, wait_until};
+use crate::support::server::{Directory, Server, wait_until};
 
 use super::attacks::unescape;
 
@@ -132,6 +134,28 @@ fn text_for_nginx_limits_requests() {
     let args = ["-p", "DIRECTORY", "-c", "nginx.conf", "-g", "daemon off;"];
     let proxy = Proxy::start("nginx", &args, &NGINX, server.http(), &[("SNIPPET", &text)]);
     require_two_calls(|| proxy.get("/").status, || server.log());
+}
+
+#[test]
+fn text_for_envoy_uses_the_listener_of_the_server() {
+    let directory = Directory::new();
+    let identity = Authority::new().server(&["localhost"]);
+    directory.write("server.pem", &identity.certificate);
+    directory.write("server.key", &identity.key);
+    let url = format!("sqlite:{}", directory.path().join("limiter.db").display());
+    let tls = ["--tls-cert-file", "server.pem", "--tls-key-file", "server.key"];
+    let server = with_database(directory, &url, &[&tls[..], &["--grpc", "[::1]:0"]].concat());
+    let root = AdminClient::set_up(&server);
+    root.put_policy("search", 0, &policy("search", 2, "shop"));
+    let text = snippet(&create_token(&server), "Envoy");
+    assert!(text.contains("UpstreamTlsContext"), "{text}");
+    assert!(
+        text.contains("socket_address: { address: \"::1\", port_value: "),
+        "{text}"
+    );
+    let (server, _root, page) = with_token();
+    let text = snippet(&page, "Envoy");
+    assert!(!text.contains("UpstreamTlsContext"), "{}: {text}", server.log());
 }
 
 #[test]

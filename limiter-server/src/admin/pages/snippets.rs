@@ -123,6 +123,16 @@ impl GatewayUrls {
     fn envoy(&self, of: SnippetClient<'_>, rules: &[Rule]) -> Snippet {
         let grpc = self.grpc.as_deref().unwrap_or("SERVER:8081");
         let (host, port) = grpc.rsplit_once(':').unwrap_or((grpc, "8081"));
+        // Envoy has no brackets around an address of IPv6.
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let tls = match self.tls {
+            true => {
+                "\n  transport_socket:\n    name: envoy.transport_sockets.tls\n    typed_config:\n      \
+                 # Add sni and a validation_context: without it, Envoy verifies no certificate.\n      \
+                 \"@type\": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext"
+            }
+            false => "",
+        };
         let rule = rules.iter().find(|rule| rule.policy() == of.policy);
         let domain = rule.and_then(Rule::domain).unwrap_or(of.app);
         let actions = match rule {
@@ -155,10 +165,11 @@ impl GatewayUrls {
                  # on the route\nrate_limits:\n- actions:\n  - {}\n\
                  # the cluster\n- name: limiter\n  type: STRICT_DNS\n  http2_protocol_options: {{}}\n  \
                  load_assignment:\n    cluster_name: limiter\n    endpoints:\n    - lb_endpoints:\n      \
-                 - endpoint: {{ address: {{ socket_address: {{ address: {host}, port_value: {port} }} }} }}",
+                 - endpoint: {{ address: {{ socket_address: {{ address: {}, port_value: {port} }} }} }}{tls}",
                 json!(domain),
                 of.token.unwrap_or(TOKEN),
                 actions.join("\n  - "),
+                json!(host),
             ),
         }
     }
