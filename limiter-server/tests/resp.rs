@@ -436,6 +436,16 @@ fn configured_limits_close_connections() {
 }
 
 #[test]
+fn incomplete_command_ends_its_connection_and_is_counted() {
+    let limits = ["--resp", "127.0.0.1:0", "--read-timeout", "300ms"];
+    let server = Server::with_policies(POLICIES, &limits);
+    let mut incomplete = sockets::send(server.resp(), "*1\r\n$4\r\nPI");
+    assert_eq!(sockets::read_to_end(&mut incomplete), "");
+    let counted = server.metric("limiter_server_closed_connections_total{reason=\"read_timeout\"}");
+    assert!((1.0..2.0).contains(&counted), "{counted}");
+}
+
+#[test]
 fn listener_for_other_machines_needs_permission() {
     let (code, _, errors) = run(&["serve", "--example", "--resp", "0.0.0.0:0"]);
     assert_eq!(code, Some(1));

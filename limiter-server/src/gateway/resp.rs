@@ -156,7 +156,7 @@ impl Connection {
             self.stream.flush().await
         };
         let written = timeout(self.transfer_timeout, write).await;
-        written.map_err(|_| io::ErrorKind::TimedOut)?
+        written.map_err(|_| timed_out("unread_response"))?
     }
 
     /// Closes the connection. The last record of TLS waits for the reader, too.
@@ -178,7 +178,7 @@ impl Connection {
         let read = self.stream.read_buf(&mut self.received);
         timeout_at(since + self.transfer_timeout, read)
             .await
-            .map_err(|_| io::ErrorKind::TimedOut)?
+            .map_err(|_| timed_out("read_timeout"))?
     }
 
     /// Runs complete commands: their replies, and whether the connection closes.
@@ -213,4 +213,10 @@ impl Connection {
         }
         (replies, closes)
     }
+}
+
+/// Counts a connection that ends because its client does not send or read in time.
+fn timed_out(reason: &'static str) -> io::Error {
+    metrics::counter!("limiter_server_closed_connections_total", "reason" => reason).increment(1);
+    io::ErrorKind::TimedOut.into()
 }
