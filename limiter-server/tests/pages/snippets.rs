@@ -148,7 +148,10 @@ fn text_for_envoy_uses_the_listener_of_the_server() {
     let root = AdminClient::set_up(&server);
     root.put_policy("search", 0, &policy("search", 2, "shop"));
     let text = snippet(&create_token(&server), "Envoy");
-    assert!(text.contains("UpstreamTlsContext"), "{text}");
+    assert!(
+        text.contains("UpstreamTlsContext") && text.contains("alpn_protocols: [h2]"),
+        "{text}"
+    );
     assert!(
         text.contains("socket_address: { address: \"::1\", port_value: "),
         "{text}"

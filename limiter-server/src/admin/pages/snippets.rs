@@ -129,7 +129,8 @@ impl GatewayUrls {
             true => {
                 "\n  transport_socket:\n    name: envoy.transport_sockets.tls\n    typed_config:\n      \
                  # Add sni and a validation_context: without it, Envoy verifies no certificate.\n      \
-                 \"@type\": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext"
+                 \"@type\": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext\n      \
+                 common_tls_context: { alpn_protocols: [h2] }"
             }
             false => "",
         };
