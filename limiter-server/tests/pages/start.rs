@@ -88,6 +88,27 @@ fn import_shows_its_changes_before_it_saves_them() {
     );
 }
 
+/// Each configuration is that of one domain, and users import several.
+#[test]
+fn configurations_of_two_domains_are_imported() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    let mut browser = Browser::signed_in(&server, "root");
+    let mail = YAML.replace("domain: edge", "domain: mail");
+    for yaml in [YAML, &mail, YAML, &mail] {
+        let saved = browser.post("/setup/import/save", &[("yaml", yaml)]);
+        assert_eq!(saved.status, 303, "{}", saved.body);
+    }
+    let rules = root.get("/namespaces/default/rules").json();
+    let toml = rules["toml"].as_str().unwrap_or_default();
+    assert!(
+        toml.contains("domain = \"edge\"") && toml.contains("domain = \"mail\""),
+        "{toml}"
+    );
+    assert_eq!(toml.matches("[[rule]]").count(), 2, "{toml}");
+    assert_eq!(rules["revision"], json!(2), "a repeated import changes nothing");
+}
+
 /// Another user saves a policy of the configuration between the preview and the save.
 #[test]
 fn import_of_an_older_preview_is_not_saved() {

@@ -5,6 +5,7 @@
 //! `GET rules`, `POST import`, which saves all changes or none. Test: `tests/pages/start.rs`.
 
 use axum::http::{HeaderName, Method, StatusCode, header};
+use limiter_core::registry::Rule;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -16,7 +17,7 @@ use crate::admin::pages::views::ProposalView;
 use crate::admin::preview::unified_diff;
 use crate::admin::sentence::sentence;
 use crate::import;
-use crate::policy_text::{PolicyText, rules_to_toml};
+use crate::policy_text::{PolicyText, parse_rules, rules_to_toml};
 use crate::secret;
 
 /// The reason in the history.
@@ -78,14 +79,7 @@ impl ImportPlan {
             });
         }
         let rules: RulesView = caller.api.get(&links::api(environment, &["rules"])).await?;
-        let added = rules_to_toml(&imported.registry.rules()).map_err(|error| invalid(error.to_string()))?;
-        // A repeated import adds no rule twice.
-        let new_rules = match rules.toml.contains(added.trim()) {
-            true => rules.toml.clone(),
-            false => format!("{}\n{added}", rules.toml.trim_end())
-                .trim_start()
-                .to_owned(),
-        };
+        let new_rules = with_rules(&rules.toml, &imported.registry.rules()).map_err(invalid)?;
         Ok(Self {
             policies,
             warnings: imported.warnings,
@@ -127,6 +121,22 @@ impl ImportPlan {
         let path = links::api(environment, &["import"]);
         caller.api.send(Method::POST, &path, &[], &body).await?;
         Ok(())
+    }
+}
+
+/// Returns the text of the saved rules with those of an import behind them. A repeated import adds
+/// no rule twice.
+fn with_rules(saved: &str, imported: &[Rule]) -> Result<String, String> {
+    let mut rules = parse_rules(saved).map_err(|error| error.to_string())?.to_vec();
+    let number = rules.len();
+    for rule in imported {
+        if !rules.contains(rule) {
+            rules.push(rule.clone());
+        }
+    }
+    match rules.len() == number {
+        true => Ok(saved.to_owned()),
+        false => rules_to_toml(&rules).map_err(|error| error.to_string()),
     }
 }
 
