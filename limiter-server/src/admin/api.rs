@@ -10,7 +10,7 @@ mod connect;
 mod content_tag;
 mod documents;
 mod import;
-mod keys;
+pub(in crate::admin) mod keys;
 mod openapi;
 mod other_fields;
 mod overlays;

@@ -112,6 +112,48 @@ fn counts_of_the_current_minute_have_a_time() {
     );
 }
 
+/// Gives the key `acme` a quota of 7.
+fn give_quota(root: &AdminClient, fields: Value) {
+    let mut body = json!({ "parts": ["acme"], "capacity": 7, "rate": "1/h" });
+    if let (Some(body), Value::Object(fields)) = (body.as_object_mut(), fields) {
+        body.extend(fields);
+    }
+    let path = "/namespaces/default/policies/search/quotas";
+    let given = root.send("POST", path, &[("if-match", "1")], &body);
+    assert_eq!(given.status, 200, "{}", given.body);
+}
+
+/// The texts of a policy contain ended quotas for 30 days.
+#[test]
+fn ended_quota_is_no_quota_of_the_key() {
+    let (server, root, browser) = with_policy(&policy("search", 5, "shop"));
+    give_quota(&root, json!({ "for_seconds": 2 }));
+    let state = || root.get("/namespaces/default/keys?key=acme").json()["policies"][0]["key"].clone();
+    let explained = || browser.get("/e/default/explain?policy=search&key=acme").body;
+    wait_until(|| state()["has_quota"] == json!(true), || server.log());
+    wait_until(|| state()["limit"] == json!(5), || server.log());
+    assert_eq!(state()["has_quota"], json!(false), "{}", state());
+    let page = explained();
+    assert!(page.contains("no quota of its own in this revision"), "{page}");
+}
+
+/// Parts of a key are in the group of the rule that leads to the policy, and so is their quota.
+#[test]
+fn quota_in_the_group_of_a_rule_is_stated() {
+    let (_server, root, browser) = with_policy(&policy("search", 5, "shop"));
+    let rules = json!({ "toml": "[[rule]]\nmatch = ['customer']\npolicy = 'search'\ngroup = 'edge'\n" });
+    let saved = root.send(
+        "PUT",
+        "/namespaces/default/rules",
+        &[("if-none-match", "*")],
+        &rules,
+    );
+    assert_eq!(saved.status, 200, "{}", saved.body);
+    give_quota(&root, json!({}));
+    let page = browser.get("/e/default/explain?policy=search&key=acme").body;
+    assert!(page.contains("a quota of 7 for this key"), "{page}");
+}
+
 #[test]
 fn time_outside_of_the_calendar_is_no_time() {
     let (_server, _root, browser) = with_policy(&policy("search", 5, "shop"));

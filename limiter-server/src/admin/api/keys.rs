@@ -7,7 +7,7 @@
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
-use limiter_core::registry::Rule;
+use limiter_core::registry::{KeyOverride, Rule};
 use limiter_core::{Key, LimitRequest, Limiter, Origin};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -22,6 +22,7 @@ use crate::admin::{Admin, GatewayHandle};
 use crate::gateway::explanation::origin_name;
 use crate::gateway::rules::key_of;
 use crate::key_text::{joined, parts_of};
+use crate::publish::timestamp;
 use crate::store::{DocumentKind, RecordedAction, StoredDocument, now_micros};
 
 /// The largest number of policies of an answer.
@@ -144,7 +145,7 @@ pub(super) fn gateway(admin: &Admin, namespace: &str) -> Result<GatewayHandle, A
 /// Returns the keys that these parts can denote under a policy. Without a group, a program can also
 /// send one part with a colon, such as `user:7`, as a text, in which the colon is not escaped. The
 /// last key is the one whose quota applies to all of them.
-pub(super) fn keys_under(policy: &str, parts: &[String], rules: &[Rule]) -> Vec<Key<'static>> {
+pub(in crate::admin) fn keys_under(policy: &str, parts: &[String], rules: &[Rule]) -> Vec<Key<'static>> {
     let key = key_under(policy, parts, rules);
     let text = match parts {
         [text] if text.contains(':') && key == key_of([text.as_str()]) => Some(Key::from(text.as_str())),
@@ -195,11 +196,13 @@ async fn peek_one(limiter: &Limiter, name: &str, key: &Key<'static>) -> Option<K
     let decision = limiter.peek_all([LimitRequest::new(&policy, key)]).await.ok()?;
     let outcome = decision.outcome_at(0)?;
     let overrides = limiter.registry().overrides(name);
+    let now = timestamp(now_micros());
+    let is_own = |of: &KeyOverride| of.key() == key && of.end().is_none_or(|end| end > now);
     Some(KeyState {
         limit: policy.quota().whole(),
         remaining: outcome.remaining().whole(),
         reset_after_ms: u64::try_from(outcome.reset_after().as_millis()).unwrap_or(u64::MAX),
-        has_quota: overrides.iter().any(|of| of.key() == key),
+        has_quota: overrides.iter().any(|of| is_own(of)),
         denied_by: (!decision.is_allowed() && is_of_key(decision.origin()))
             .then(|| origin_name(decision.origin())),
     })

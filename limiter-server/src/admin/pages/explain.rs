@@ -6,9 +6,11 @@
 use askama::Template;
 use axum::extract::{Path, Query};
 use axum::response::Response;
-use limiter_core::{Enforcement, Key};
+use limiter_core::Enforcement;
+use limiter_core::registry::{KeyOverride, Rule};
 use serde::Deserialize;
 
+use crate::admin::api::keys::keys_under;
 use crate::admin::numbers::grouped;
 use crate::admin::pages::activity::{self, KeyActivityRow};
 use crate::admin::pages::caller::PageCaller;
@@ -27,9 +29,9 @@ use crate::admin::pages::usage::{CountsView, PointListView};
 use crate::admin::pages::views::RevisionView;
 use crate::admin::pages::{links, render};
 use crate::admin::sentence::sentence;
-use crate::gateway::rules::key_of;
 use crate::key_text::{CUT_KEY, is_cut, parts_of, recorded};
 use crate::policy_text::PolicyText;
+use crate::publish::timestamp;
 use crate::secret::fingerprint::is_fingerprint;
 use crate::store::now_micros;
 
@@ -125,17 +127,14 @@ impl ExplainQuery {
     }
 }
 
-/// Returns the quota of a key in a text, in words.
-fn quota_of(text: &PolicyText, key: &str) -> Option<String> {
-    let parts = parts_of(key);
-    let key = key_of(parts.iter().map(String::as_str));
-    // A quota of a text with a colon applies to the part, too.
-    let of_text = match parts.as_slice() {
-        [text] => Some(Key::from(text.as_str())),
-        _ => None,
+/// Returns the quota that a key had in a text at a time, in words. `rules` are those of the time.
+fn quota_of(text: &PolicyText, key: &str, (rules, at): (&[Rule], i64)) -> Option<String> {
+    let keys = keys_under(text.name(), &parts_of(key), rules);
+    let applies = |of: &KeyOverride| {
+        let has_ended = of.end().is_some_and(|end| end <= timestamp(at));
+        keys.contains(of.key()) && !has_ended
     };
-    let is_of_key = |of: &Key<'_>| *of == key || of_text.as_ref() == Some(of);
-    let quota = text.overrides().iter().find(|of| is_of_key(of.key()))?;
+    let quota = text.overrides().iter().find(|of| applies(of))?;
     Some(format!(
         "a quota of {} for this key",
         grouped(quota.policy().quota().whole())
@@ -167,8 +166,8 @@ async fn explain(
     let samples = samples.denials.into_iter();
     let samples = samples.map(|of| KeyActivityRow::new(environment, of)).collect();
     let overlays = overlays(caller, environment, query, (at, text.as_ref())).await?;
-    let rules = rules_at(caller, environment, at).await?;
-    let rules = rules
+    let saved_rules = rules_at(caller, environment, at).await?;
+    let rules = saved_rules
         .iter()
         .enumerate()
         .filter(|(_, rule)| rule.policy() == query.policy);
@@ -195,7 +194,9 @@ async fn explain(
             .iter()
             .flat_map(|text| text.entry().key_parts().map(str::to_owned))
             .collect(),
-        quota: text.as_ref().and_then(|text| quota_of(text, &query.key)),
+        quota: text
+            .as_ref()
+            .and_then(|text| quota_of(text, &query.key, (&saved_rules, at))),
         revision,
         invalid: invalid_text(usage.invalid),
         store: StoreFact::of(&usage, counts.unwrap_or_default()),
@@ -398,10 +399,8 @@ mod tests {
         let text = "[policy.p]\nalgorithm = 'token_bucket'\ncapacity = 5\nrate = '1/s'\n\
                     [[override]]\npolicy = 'p'\nkey = 'acme'\ncapacity = 5000\nrate = '1/s'\n";
         let text = PolicyText::parse("p", text).unwrap();
-        assert_eq!(
-            quota_of(&text, "acme").as_deref(),
-            Some("a quota of 5,000 for this key")
-        );
-        assert_eq!(quota_of(&text, "globex"), None);
+        let quota = |key| quota_of(&text, key, (&[], 0));
+        assert_eq!(quota("acme").as_deref(), Some("a quota of 5,000 for this key"));
+        assert_eq!(quota("globex"), None);
     }
 }
