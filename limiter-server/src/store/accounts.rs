@@ -127,6 +127,7 @@ impl Store {
 
     /// Changes the role and the state of a user; `None` keeps one of them. A disabled user has no
     /// sessions, and the tokens that the user created are suspended when the user becomes disabled.
+    /// Those for the admin API are also suspended when the user is no administrator any more.
     ///
     /// # Errors
     ///
@@ -151,8 +152,8 @@ impl Store {
         );
         let before = transaction.row(&sql, binds![name]).await?;
         let before = before.ok_or(StoreError::NotFound)?;
-        let was_disabled = before.flag(1)?;
-        let is_admin = is_admin.map_or_else(|| before.flag(0), Ok)?;
+        let (was_admin, was_disabled) = (before.flag(0)?, before.flag(1)?);
+        let is_admin = is_admin.unwrap_or(was_admin);
         let is_disabled = is_disabled.unwrap_or(was_disabled);
         let sql = "UPDATE account SET is_admin = ?, disabled = ? WHERE name = ?";
         transaction
@@ -163,8 +164,13 @@ impl Store {
                 .execute("DELETE FROM signin WHERE account = ?", binds![name])
                 .await?;
         }
-        if is_disabled && !was_disabled {
-            tokens::reject_of(&mut transaction, name, CreatorChange::Disabled, (author, at)).await?;
+        let change = match (is_disabled && !was_disabled, was_admin && !is_admin) {
+            (true, _) => Some(CreatorChange::Disabled),
+            (false, true) => Some(CreatorChange::Demoted),
+            (false, false) => None,
+        };
+        if let Some(change) = change {
+            tokens::reject_of(&mut transaction, name, change, (author, at)).await?;
         }
         let detail = account_detail(is_admin, is_disabled);
         record_with(&mut transaction, author, ("user.change", name), Some(detail), at).await?;

@@ -1,12 +1,14 @@
 //! Apps with their bounds, and the roles of users and groups.
 //!
 //! A grant is a role of a user or of a group in one app, or with `*` in all apps of the namespace.
-//! A change of a grant or of an app and its audit entry are one transaction.
+//! A change of a grant or of an app and its audit entry are one transaction, which also suspends the
+//! tokens for the admin API of a user that is no administrator any more.
 //!
 //! Invariant: a user or group has at most one role in an app. Test: `grants_are_replaced` in
 //! `tests/support/store_suite.rs`.
 
-use crate::store::sql::{SqlRow, binds};
+use crate::store::sql::{SqlRow, SqlTransaction, binds};
+use crate::store::tokens::{self, CreatorChange};
 use crate::store::{Store, StoreError, alerts, audit};
 
 /// A kind of holder of a role.
@@ -150,6 +152,8 @@ impl Store {
         // Two administrators can add it at once.
         alerts::lock(&mut transaction).await?;
         let kind = grant.subject_kind.name();
+        let holder = (grant.subject_kind, grant.subject.as_str());
+        let was_admin = is_admin_role(&mut transaction, &grant.namespace, holder, &grant.app).await?;
         let sql =
             "DELETE FROM role_grant WHERE namespace = ? AND subject_kind = ? AND subject = ? AND app = ?";
         let key = binds![&grant.namespace, kind, &grant.subject, &grant.app];
@@ -179,6 +183,10 @@ impl Store {
             at: grant.created_at,
         };
         audit::insert(&mut transaction, entry).await?;
+        if was_admin {
+            let by = (grant.created_by.as_str(), grant.created_at);
+            tokens::reject_of(&mut transaction, &grant.subject, CreatorChange::Demoted, by).await?;
+        }
         transaction.commit().await
     }
 
@@ -198,6 +206,7 @@ impl Store {
         self.require_writable()?;
         let mut transaction = self.pool.begin().await?;
         let kind = subject_kind.name();
+        let was_admin = is_admin_role(&mut transaction, namespace, (subject_kind, subject), app).await?;
         let sql =
             "DELETE FROM role_grant WHERE namespace = ? AND subject_kind = ? AND subject = ? AND app = ?";
         let removed = transaction.execute(sql, binds![namespace, kind, subject, app]);
@@ -214,6 +223,9 @@ impl Store {
             at,
         };
         audit::insert(&mut transaction, entry).await?;
+        if was_admin {
+            tokens::reject_of(&mut transaction, subject, CreatorChange::Demoted, (author, at)).await?;
+        }
         transaction.commit().await
     }
 
@@ -292,4 +304,19 @@ impl Store {
         audit::insert(&mut transaction, entry).await?;
         transaction.commit().await
     }
+}
+
+/// Returns whether a user has the role admin of a namespace by this grant.
+async fn is_admin_role(
+    transaction: &mut SqlTransaction,
+    namespace: &str,
+    (kind, subject): (SubjectKind, &str),
+    app: &str,
+) -> Result<bool, StoreError> {
+    let sql =
+        "SELECT role FROM role_grant WHERE namespace = ? AND subject_kind = ? AND subject = ? AND app = ?";
+    let binds = binds![namespace, kind.name(), subject, app];
+    let role = transaction.row(sql, binds).await?;
+    let role = role.map_or(Ok(String::new()), |row| row.text(0))?;
+    Ok(kind == SubjectKind::User && app == "*" && role == "admin")
 }

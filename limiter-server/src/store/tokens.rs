@@ -2,8 +2,8 @@
 //!
 //! A token is valid until its end or its revocation, which can be in the future after a rotation.
 //! Tokens of a restored database are suspended, because they may include revoked ones, and those of
-//! a disabled user, until an administrator confirms them. Each change and its audit entry are one
-//! transaction.
+//! a disabled user, until an administrator confirms them. So are those for the admin API of a user
+//! that is no administrator any more. Each change and its audit entry are one transaction.
 //!
 //! Tests: `tokens_are_revoked_rotated_and_distrusted` in `tests/support/store_suite.rs`, and
 //! `tests/issued_tokens.rs`.
@@ -305,6 +305,9 @@ async fn require_valid(
     }
 }
 
+/// The beginning of the scopes of the admin API.
+const ADMIN_SCOPE: &str = "admin:";
+
 /// A change of a user that ends the tokens that the user created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CreatorChange {
@@ -312,6 +315,9 @@ pub(super) enum CreatorChange {
     Disabled,
     /// The tokens are revoked.
     Removed,
+    /// The user is no administrator of a namespace any more. Tokens for the admin API are suspended
+    /// in the namespaces that the user does not administrate.
+    Demoted,
 }
 
 /// Rejects the tokens that a user created, also those of programs, each with an audit entry.
@@ -325,20 +331,32 @@ pub(super) async fn reject_of(
         CreatorChange::Disabled => (
             "UPDATE token SET suspended = 1 WHERE id = ?",
             "token.suspend",
-            "disabled",
+            "was disabled",
         ),
         CreatorChange::Removed => (
             "UPDATE token SET revoked_at = ? WHERE id = ?",
             "token.revoke",
-            "removed",
+            "was removed",
+        ),
+        CreatorChange::Demoted => (
+            "UPDATE token SET suspended = 1 WHERE id = ?",
+            "token.suspend",
+            "is no administrator any more",
         ),
     };
-    let valid = "SELECT namespace, id, label FROM token \
+    let valid = "SELECT namespace, id, label, scopes FROM token \
                  WHERE created_by = ? AND (revoked_at IS NULL OR revoked_at > ?)";
     for token in transaction.rows(valid, binds![creator, at]).await? {
         let (namespace, id, label) = (token.text(0)?, token.text(1)?, token.text(2)?);
+        let scopes = token.text(3)?;
+        let is_for_gateway = !scopes.split(' ').any(|scope| scope.starts_with(ADMIN_SCOPE));
+        if change == CreatorChange::Demoted
+            && (is_for_gateway || is_admin_of(transaction, creator, &namespace).await?)
+        {
+            continue;
+        }
         let binds = match change {
-            CreatorChange::Disabled => binds![&id],
+            CreatorChange::Disabled | CreatorChange::Demoted => binds![&id],
             CreatorChange::Removed => binds![at, &id],
         };
         transaction.execute(sql, binds).await?;
@@ -348,10 +366,26 @@ pub(super) async fn reject_of(
             action,
             object: &id,
             apps: None,
-            detail: Some(format!("{label}: its creator {creator} was {reason}")),
+            detail: Some(format!("{label}: its creator {creator} {reason}")),
             at,
         };
         audit::insert(transaction, entry).await?;
     }
     Ok(())
+}
+
+/// Returns whether a user administrates a namespace, by the account or by a role.
+async fn is_admin_of(
+    transaction: &mut SqlTransaction,
+    user: &str,
+    namespace: &str,
+) -> Result<bool, StoreError> {
+    let sql = "SELECT name FROM account WHERE name = ? AND is_admin = 1";
+    if transaction.row(sql, binds![user]).await?.is_some() {
+        return Ok(true);
+    }
+    let sql = "SELECT role FROM role_grant WHERE namespace = ? AND subject_kind = 'user' AND subject = ? \
+               AND app = '*' AND role = 'admin'";
+    let role = transaction.row(sql, binds![namespace, user]).await?;
+    Ok(role.is_some())
 }

@@ -93,6 +93,60 @@ fn tokens_of_a_disabled_user_wait_for_confirmation() {
     assert!(audit.body.contains("token.suspend"), "{}", audit.body);
 }
 
+/// A former administrator could keep all rights by a token.
+#[test]
+fn tokens_of_a_former_administrator_for_the_api_wait_for_confirmation() {
+    let (server, root) = with_policy(with_sqlite(&[]));
+    let grant = |role: &str| {
+        let path = "/namespaces/default/grants/user/ann/*";
+        assert_eq!(root.send("PUT", path, &[], &json!({ "role": role })).status, 204);
+    };
+    let set_admin = |is_admin: bool| {
+        let body = json!({ "admin": is_admin });
+        assert_eq!(root.send("PUT", "/users/ann", &[], &body).status, 204);
+    };
+    let ann = root.add_user("ann", &[("*", "admin")]);
+    let edge = Issued::new(&ann, TOKENS, &["peek:*"]);
+    let of_api = Issued::new(&ann, TOKENS, &["peek:*", "admin:admin"]);
+    wait_until(
+        || edge.is_accepted(&server) && of_api.is_accepted(&server),
+        || server.log(),
+    );
+    let client = AdminClient::new(server.admin(), Credentials::Token(of_api.secret.clone()));
+    let reads = || client.get("/namespaces/default/policies").status;
+    let confirm = || {
+        let path = format!("{TOKENS}/{}/confirm", of_api.id);
+        assert_eq!(root.send("POST", &path, &[], &Value::Null).status, 204);
+        assert_eq!(reads(), 200);
+    };
+    // One of both reasons to be an administrator remains.
+    set_admin(true);
+    grant("viewer");
+    assert_eq!(reads(), 200);
+    grant("admin");
+    set_admin(false);
+    assert_eq!(reads(), 200);
+    grant("viewer");
+    assert_eq!(reads(), 401);
+    wait_within(WITHIN, || !of_api.is_accepted(&server), &server);
+    assert!(edge.is_accepted(&server), "a token of the gateway alone");
+    confirm();
+    // Another change of the role of a user that is no administrator keeps a confirmed token.
+    grant("owner");
+    assert_eq!(reads(), 200);
+    set_admin(true);
+    set_admin(false);
+    assert_eq!(reads(), 401);
+    confirm();
+    grant("admin");
+    let path = "/namespaces/default/grants/user/ann/*";
+    assert_eq!(root.send("DELETE", path, &[], &Value::Null).status, 204);
+    assert_eq!(reads(), 401);
+    let audit = root.get(&format!("/namespaces/default/audit?object={}", of_api.id));
+    let reason = "edge: its creator ann is no administrator any more";
+    assert_eq!(audit.body.matches(reason).count(), 3, "{}", audit.body);
+}
+
 /// A token that is stored after the creator was disabled waits for a confirmation, as all others.
 #[tokio::test]
 async fn token_of_a_user_that_was_disabled_meanwhile_waits_for_confirmation() {
