@@ -12,6 +12,7 @@ use sqlx::{Connection as _, Executor as _, PgConnection};
 
 use crate::bucket;
 use crate::support::admin::{AdminClient, policy_of_all, with_database};
+use crate::support::browser::Browser;
 use crate::support::databases::{Database, block_on};
 use crate::support::http;
 use crate::support::saves::{author, policy_change};
@@ -19,6 +20,11 @@ use crate::support::server::{Directory, wait_until};
 
 /// The documented time until an answer, with a margin for a busy machine.
 const WITHIN: Duration = Duration::from_secs(14);
+/// The commit of a save waits for a lock.
+const WAIT: &str = "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS \
+                    'BEGIN PERFORM pg_advisory_xact_lock(7); RETURN NULL; END'";
+const LATE: &str = "CREATE CONSTRAINT TRIGGER late AFTER INSERT ON outbox DEFERRABLE INITIALLY DEFERRED \
+                    FOR EACH ROW EXECUTE FUNCTION wait()";
 
 /// The host of the database vanishes while the save holds a transaction: its connection stays open
 /// without answers.
@@ -81,6 +87,50 @@ fn save_in_a_stalled_transaction_fails_within_the_timeout() {
     assert_eq!(peek(), 200);
 }
 
+/// Other requests begin an outage while a form waits for the answer to its commit.
+#[test]
+fn form_with_an_unknown_outcome_is_not_reported_as_unchanged() {
+    let database = Database::postgres();
+    let url = database.create("unknown");
+    let server = with_database(Directory::new(), &url, &[]);
+    let root = AdminClient::set_up(&server);
+    let text = policy_of_all("search", 1_000);
+    assert_eq!(root.put_policy("search", 0, &text).status, 200);
+    let state = || root.get("/namespaces/default/policies/search").json()["state"].clone();
+    wait_until(|| state() == "published", || server.log());
+    let mut browser = Browser::signed_in(&server, "root");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.unwrap();
+    let connect = || runtime.block_on(PgConnection::connect(&url)).unwrap();
+    let (mut other, mut observer) = (connect(), connect());
+    let mut execute = |statement: &'static str| runtime.block_on(other.execute(statement)).unwrap();
+    for statement in [WAIT, LATE, "SELECT pg_advisory_lock(7)"] {
+        execute(statement);
+    }
+    std::thread::scope(|scope| {
+        let changed = text.replace("1000", "2000");
+        let form = scope.spawn(move || {
+            let fields = [("revision", "1"), ("text", changed.as_str())];
+            browser.post("/e/default/policies/search/save", &fields)
+        });
+        let waits = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'advisory' AND query = 'COMMIT'";
+        let is_waiting = || !runtime.block_on(observer.fetch_all(waits)).unwrap().is_empty();
+        wait_until(is_waiting, || server.log());
+        // These requests use all connections, so others fail before the commit does.
+        execute("BEGIN");
+        execute("LOCK TABLE signin IN ACCESS EXCLUSIVE MODE");
+        for _ in 0..16 {
+            scope.spawn(|| root.page("/e/default/apps"));
+        }
+        let answer = form.join().unwrap();
+        assert!(server.log().contains("pages are read-only"), "{}", server.log());
+        assert_eq!(answer.status, 503, "{}", answer.body);
+        assert!(answer.body.contains("may have been saved"), "{}", answer.body);
+        execute("ROLLBACK");
+        execute("SELECT pg_advisory_unlock(7)");
+    });
+}
+
 /// The database makes the change after the caller has stopped to wait for it.
 #[test]
 fn commit_without_an_answer_is_reported_as_unknown() {
@@ -91,13 +141,7 @@ fn commit_without_an_answer_is_reported_as_unknown() {
 async fn commit_without_an_answer(url: &str) {
     let store = Store::open(url).await.unwrap();
     let mut other = PgConnection::connect(url).await.unwrap();
-    for statement in [
-        "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS \
-         'BEGIN PERFORM pg_advisory_xact_lock(7); RETURN NULL; END'",
-        "CREATE CONSTRAINT TRIGGER late AFTER INSERT ON outbox DEFERRABLE INITIALLY DEFERRED \
-         FOR EACH ROW EXECUTE FUNCTION wait()",
-        "SELECT pg_advisory_lock(7)",
-    ] {
+    for statement in [WAIT, LATE, "SELECT pg_advisory_lock(7)"] {
         other.execute(statement).await.unwrap();
     }
     let request = policy_change("search", 0, bucket("search", ""));

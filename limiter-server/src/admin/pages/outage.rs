@@ -77,7 +77,8 @@ pub(super) async fn answer(State(pages): State<Pages>, request: Request, next: N
     if !pages.admin.is_database_down() {
         let response = next.run(Request::from_parts(parts, body)).await;
         let begins = response.status() == StatusCode::SERVICE_UNAVAILABLE && pages.admin.is_database_down();
-        if !begins {
+        // The answer to a form states whether its change may have been saved.
+        if !begins || !is_safe {
             return response;
         }
     }
