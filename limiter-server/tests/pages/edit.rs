@@ -272,6 +272,30 @@ fn quota_of_a_key_is_set_and_removed() {
     assert_eq!(toml.matches("[[override]]").count(), 1, "{toml}");
 }
 
+/// The list shows both keys as one text.
+#[test]
+fn quota_of_a_key_is_removed_beside_one_with_an_equal_text() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    let quota = |key: &str, capacity: u32| {
+        format!("[[override]]\npolicy = 'search'\n{key}\ncapacity = {capacity}\nrate = '1/h'\n")
+    };
+    let quotas = quota("key = 'acme in eu'", 41) + &quota("key = 'acme'\ngroup = 'eu'", 42);
+    let text = policy("search", 5, "shop") + &quotas;
+    assert_eq!(root.put_policy("search", 0, &text).status, 200);
+    let mut browser = Browser::signed_in(&server, "root");
+    let page = browser.get(SEARCH).body;
+    let (_, form) = page.split_once("quotas/remove\"").unwrap();
+    let sentence = form.split("</p>").next().unwrap();
+    let kept = if sentence.contains("41") { "42" } else { "41" };
+    let fields = [("revision", "1"), ("key", &*hidden(form, "key"))];
+    let removed = browser.post(&format!("{SEARCH}/quotas/remove"), &fields);
+    assert_eq!(removed.status, 303, "{}", removed.body);
+    let toml = root.get("/namespaces/default/policies/search").json()["toml"].to_string();
+    assert_eq!(toml.matches("[[override]]").count(), 1, "{toml}");
+    assert!(toml.contains(&format!("capacity = {kept}")), "{toml}");
+}
+
 #[test]
 fn texts_of_users_are_escaped() {
     const ATTACK: &str = "<script>alert(1)</script>\"'&x";

@@ -50,6 +50,7 @@ pub(super) struct PolicyLinks {
 /// A quota of a key.
 #[derive(Debug)]
 pub(super) struct QuotaRow {
+    id: String,
     key: String,
     sentence: String,
     until: String,
@@ -186,10 +187,11 @@ pub(super) async fn show(
     let hours = query.hours();
     let plot = PlotView::read(&caller, &environment, &name, &marks, PlotRange::last(hours)).await?;
     let quotas = QuotaFields::all(&policy.toml);
-    let quotas = quotas.into_iter().map(|(key, numbers, until)| QuotaRow {
-        key,
-        sentence: numbers.short_sentence(),
-        until,
+    let quotas = quotas.into_iter().map(|of| QuotaRow {
+        id: of.id,
+        key: of.key,
+        sentence: of.numbers.short_sentence(),
+        until: of.until,
     });
     let fields = PolicyFields::of(&name, &policy.toml);
     let reach = reach(&caller, &environment, &policy, &layout).await;

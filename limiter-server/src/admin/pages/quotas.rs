@@ -62,6 +62,7 @@ pub(super) struct RaiseForm {
 #[derive(Debug, Deserialize)]
 pub(super) struct QuotaRemovalForm {
     revision: i64,
+    /// The identity of the quota.
     key: String,
 }
 
