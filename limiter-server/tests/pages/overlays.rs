@@ -60,6 +60,24 @@ fn suspension_is_planned_and_cancelled() {
     assert_eq!(browser.post(SUSPENDED, &wrong).status, 422);
 }
 
+/// The list contains ended suspensions, and their policies must not be suspended again by one
+/// click.
+#[test]
+fn ended_suspension_is_not_extended() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    root.put_policy("search", 0, &policy("search", 5, "shop"));
+    let browser = Browser::signed_in(&server, "root");
+    let path = "/namespaces/default/suspensions";
+    let body = json!({ "scope": "policy:search", "enforcement": "deny", "for_seconds": 1 });
+    let created = root.send("POST", path, &[], &body).json();
+    assert_eq!(created["active"], json!(true));
+    let is_active = || root.get(path).json()["suspensions"][0]["active"] == json!(true);
+    wait_until(|| !is_active(), || server.log());
+    let page = browser.get(SUSPENDED).body;
+    assert!(page.contains(">Ended<") && !page.contains("End in 1 h"), "{page}");
+}
+
 /// The banner of an open page offers an extension by one hour. It keeps a later end that another
 /// user has set since.
 #[test]
