@@ -45,12 +45,21 @@ impl Bounds {
         }
     }
 
-    /// Returns the first bound that a policy or one of its quotas exceeds, as a sentence.
+    /// Returns the first bound that changed numbers of a policy or of one of its quotas exceed, as a
+    /// sentence. An owner can have saved others beyond the bounds.
     #[must_use]
-    pub fn exceeded_by(&self, text: &PolicyText) -> Option<String> {
-        let overrides = text.overrides().iter().map(|own| own.policy());
-        std::iter::once(text.entry().policy())
-            .chain(overrides)
+    pub fn exceeded_by(&self, text: &PolicyText, before: Option<&PolicyText>) -> Option<String> {
+        let policy = text.entry().policy();
+        let is_changed = before.is_none_or(|before| {
+            let before = before.entry().policy();
+            (policy.quota(), hourly_rate(policy)) != (before.quota(), hourly_rate(before))
+        });
+        let known = before.map_or(&[][..], PolicyText::overrides);
+        let changed = text.overrides().iter().filter(|own| !known.contains(own));
+        Some(policy)
+            .filter(|_| is_changed)
+            .into_iter()
+            .chain(changed.map(|own| own.policy()))
             .find_map(|policy| self.exceeded(policy))
     }
 
@@ -121,14 +130,14 @@ mod tests {
                 Some("maximum capacity"),
             ),
         ] {
-            let found = bounds.exceeded_by(&text(numbers));
+            let found = bounds.exceeded_by(&text(numbers), None);
             match expected {
                 None => assert_eq!(found, None, "{numbers}"),
                 Some(part) => assert!(found.is_some_and(|of| of.contains(part)), "{numbers}"),
             }
         }
         assert_eq!(
-            Bounds::default().exceeded_by(&text("capacity = 1\nrate = '1/s'")),
+            Bounds::default().exceeded_by(&text("capacity = 1\nrate = '1/s'"), None),
             None
         );
     }

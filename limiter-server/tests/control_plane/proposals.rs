@@ -145,3 +145,18 @@ fn pages_reject_and_withdraw_a_proposal() {
     let changes = owner.get("/e/default/apps/shop/changes").body;
     assert!(changes.contains("rejected a change of the policy"), "{changes}");
 }
+
+/// An owner can give a key a quota beyond the bounds. A change of other numbers by an editor
+/// exceeds no bound.
+#[test]
+fn quota_of_an_owner_beyond_the_bounds_leaves_the_changes_of_editors() {
+    let (_server, root, editor) = with_bounds();
+    let quota = "[[override]]\npolicy = 'search'\nkey = 'acme'\ncapacity = 50\nrate = '1/h'\n";
+    let text = |capacity: u32| policy("search", capacity, "shop") + quota;
+    assert_eq!(root.put_policy("search", 1, &text(5)).status, 200);
+    let saved = editor.put_policy("search", 2, &text(6));
+    assert_eq!(saved.status, 200, "{}", saved.body);
+    assert_eq!(editor.put_policy("search", 3, &text(11)).status, 202);
+    let higher = text(6).replace("capacity = 50", "capacity = 51");
+    assert_eq!(editor.put_policy("search", 3, &higher).status, 202);
+}

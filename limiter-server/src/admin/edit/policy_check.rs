@@ -191,7 +191,7 @@ impl SavedState {
             apps: apps.as_deref(),
         };
         let exceeded = match new {
-            Some(new) => self.exceeded_bound(new),
+            Some(new) => self.exceeded_bound(new, before),
             None => None,
         };
         let action = match exceeded {
@@ -208,7 +208,7 @@ impl SavedState {
         }
     }
 
-    fn exceeded_bound(&self, text: &PolicyText) -> Option<String> {
+    fn exceeded_bound(&self, text: &PolicyText, before: Option<&PolicyText>) -> Option<String> {
         let of_policy = text.apps();
         let bounds = self
             .apps
@@ -216,7 +216,9 @@ impl SavedState {
             .filter(|app| of_policy.as_ref().is_none_or(|names| names.contains(&app.name)))
             .filter_map(|app| app.bounds.as_deref())
             .filter_map(|bounds| serde_json::from_str::<Bounds>(bounds).ok());
-        bounds.filter_map(|bounds| bounds.exceeded_by(text)).next()
+        bounds
+            .filter_map(|bounds| bounds.exceeded_by(text, before))
+            .next()
     }
 }
 
