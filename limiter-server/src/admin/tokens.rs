@@ -63,9 +63,18 @@ impl From<StoreError> for TokenFailure {
     }
 }
 
+/// Returns whether a name is a segment of a relative path. Browsers remove such a segment from the
+/// address of a page, also in its encoded form.
+pub(crate) fn is_relative_segment(name: &str) -> bool {
+    matches!(name, "." | "..")
+}
+
 /// Fails for a name that cannot be stored, or could be taken for another author.
 pub(crate) fn check_name(name: &str) -> Result<(), &'static str> {
     match (is_user_name(name), is_plain_name(name)) {
+        (true, _) if is_relative_segment(name) => {
+            Err("the name is `.` or `..`, which browsers remove from addresses: choose another name")
+        }
         (true, _) => Ok(()),
         (false, true) => {
             Err("the name is that of an author of changes that the server makes: choose another name")

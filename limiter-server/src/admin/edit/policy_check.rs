@@ -16,6 +16,7 @@ use crate::admin::bounds::Bounds;
 use crate::admin::edit::consistency::{ChangedTexts, require_consistent};
 use crate::admin::edit::{EditError, PolicyEdit};
 use crate::admin::permissions::{Actor, AdminAction, Object, Permission, may};
+use crate::admin::tokens::is_relative_segment;
 use crate::policy_text::PolicyText;
 use crate::store::{
     Author, DocumentKind, Origin, SaveRequest, Store, StoreError, StoredApp, StoredDocument, now_micros,
@@ -123,6 +124,13 @@ impl SavedState {
             PolicyText::require_length(&body)?;
         }
         require_without_nul("name", Some(&edit.name))?;
+        // One that another program has created can be changed and deleted.
+        if current.is_none() && is_relative_segment(&edit.name) {
+            return Err(EditError::Invalid(format!(
+                "the name of the policy is `{}`, which browsers remove from addresses, expected another name",
+                edit.name
+            )));
+        }
         require_without_nul("note", note.as_deref())?;
         let managed_by = match current {
             // A change of quotas leaves the policy to its owner.
