@@ -333,8 +333,18 @@ pub fn is_user_name(name: &str) -> bool {
 
 /// Returns whether a name has 1 to 255 bytes, no `:`, no control characters and no outer spaces.
 pub(crate) fn is_plain_name(name: &str) -> bool {
-    let is_plain = !name.chars().any(char::is_control) && name.trim() == name;
-    !name.is_empty() && name.len() <= MAX_NAME_BYTES && is_plain && !name.contains(':')
+    is_plain_text(name) && !name.contains(':')
+}
+
+/// Returns whether a group of a proxy can have this name: commas separate the groups of the header.
+pub(crate) fn is_group_name(name: &str) -> bool {
+    is_plain_text(name) && !name.contains(',')
+}
+
+/// Returns whether a text has 1 to 255 bytes, no control characters and no outer spaces.
+fn is_plain_text(text: &str) -> bool {
+    let is_plain = !text.chars().any(char::is_control) && text.trim() == text;
+    !text.is_empty() && text.len() <= MAX_NAME_BYTES && is_plain
 }
 
 /// Returns the actor of a token: its scopes `admin:<role>` and `admin:<role>:<app>` in its

@@ -7,7 +7,7 @@
 //! the token. Tests: `tests/admin_api.rs`, `tests/issued_tokens.rs`, `tests/policy_command.rs`.
 
 use crate::access::Scope;
-use crate::admin::auth::{TOKEN_PREFIX, is_plain_name, is_user_name, parse_admin_scope};
+use crate::admin::auth::{TOKEN_PREFIX, is_group_name, is_plain_name, is_user_name, parse_admin_scope};
 use crate::admin::permissions::{Actor, may_grant};
 use crate::secret::{Secret, random_id};
 use crate::store::{NewStoredToken, Store, StoreError, StoredToken, now_micros};
@@ -16,6 +16,8 @@ use crate::store::{NewStoredToken, Store, StoreError, StoredToken, now_micros};
 const MAX_NAME_BYTES: usize = 255 - "token:".len();
 const EXPECTED_NAME: &str =
     "expected a name of 1 to 255 bytes without `:`, control characters and outer spaces";
+const EXPECTED_GROUP: &str = "expected a group of 1 to 255 bytes without comma, control characters and outer spaces, other than \
+                              `.` and `..`";
 const MICROS_PER_DAY: i64 = 86_400_000_000;
 /// The default and the longest lifetime in days.
 const LIFETIME_DAYS: (i64, i64) = (90, 3_650);
@@ -80,6 +82,14 @@ pub(crate) fn check_name(name: &str) -> Result<(), &'static str> {
             Err("the name is that of an author of changes that the server makes: choose another name")
         }
         (false, false) => Err(EXPECTED_NAME),
+    }
+}
+
+/// Fails for a name that a group of a proxy cannot have.
+pub(crate) fn check_group_name(name: &str) -> Result<(), &'static str> {
+    match is_group_name(name) && !is_relative_segment(name) {
+        true => Ok(()),
+        false => Err(EXPECTED_GROUP),
     }
 }
 

@@ -83,6 +83,22 @@ fn user_of_a_proxy_has_own_roles_and_those_of_the_groups() {
     assert_eq!(session["admin"], true);
 }
 
+/// Proxies name groups such as `organisation:team` or `role:admin`.
+#[test]
+fn group_with_a_colon_has_roles() {
+    let (server, root) = server_behind("127.0.0.1");
+    for group in ["acme:shop-team", "setup"] {
+        grant(&root, ("group", group), "viewer");
+        let of_group = [(USER, "ann"), (GROUPS, group)];
+        assert_eq!(get(&server, SEARCH, &of_group).status, 200, "{group}");
+    }
+    for group in ["a%2Cb", "%20a", "%2E%2E"] {
+        let path = format!("/namespaces/default/grants/group/{group}/shop");
+        let refused = root.send("PUT", &path, &[], &json!({ "role": "viewer" }));
+        assert_eq!(refused.status, 422, "{group}: {}", refused.body);
+    }
+}
+
 #[test]
 fn headers_of_other_peers_identify_no_user() {
     let (server, _root) = server_behind("192.0.2.1");

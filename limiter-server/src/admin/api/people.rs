@@ -21,7 +21,7 @@ use crate::admin::api::problem::AdminProblem;
 use crate::admin::auth::AuthError;
 use crate::admin::bounds::Bounds;
 use crate::admin::permissions::{ALL_APPS, AdminAction, Object, Role, may, may_grant};
-use crate::admin::tokens::check_name;
+use crate::admin::tokens::{check_group_name, check_name};
 use crate::store::{Account, NewAccount, StoredApp, StoredGrant, SubjectKind, now_micros};
 
 #[derive(Deserialize, ToSchema)]
@@ -69,7 +69,11 @@ pub(super) struct GrantBody {
 
 /// Fails for a name that cannot be stored, or could be taken for another kind of actor.
 pub(super) fn require_name(name: &str) -> Result<(), AdminProblem> {
-    check_name(name).map_err(|reason| AdminProblem::new(StatusCode::UNPROCESSABLE_ENTITY, reason))
+    check_name(name).map_err(unsuitable)
+}
+
+fn unsuitable(reason: &str) -> AdminProblem {
+    AdminProblem::new(StatusCode::UNPROCESSABLE_ENTITY, reason)
 }
 
 fn account_json(account: &Account) -> Value {
@@ -300,7 +304,10 @@ pub(super) async fn set_grant(
 ) -> Result<StatusCode, AdminProblem> {
     caller.require_namespace(&admin, &namespace)?;
     let subject_kind = subject_kind(&kind)?;
-    require_name(&subject)?;
+    match subject_kind {
+        SubjectKind::User => require_name(&subject)?,
+        SubjectKind::Group => check_group_name(&subject).map_err(unsuitable)?,
+    }
     require_name(&app)?;
     let holder = (subject_kind, subject.as_str());
     require_grantable(&admin, &caller, &namespace, holder, &app, body.role).await?;
