@@ -257,7 +257,8 @@ impl Admin {
             // A client could add a second header beside that of the proxy.
             let mut values = headers.get_all(name).iter();
             let value = values.next().filter(|_| values.next().is_none());
-            value.and_then(|value| value.to_str().ok()).map(str::trim)
+            let text = value.and_then(|value| std::str::from_utf8(value.as_bytes()).ok());
+            text.map(str::trim)
         };
         let user = one(user_header).filter(|user| is_user_name(user))?;
         let groups = proxy.groups_header.as_deref().and_then(one).unwrap_or_default();

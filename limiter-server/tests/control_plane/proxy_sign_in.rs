@@ -100,6 +100,16 @@ fn group_with_a_colon_has_roles() {
 }
 
 #[test]
+fn user_and_group_of_a_proxy_have_letters_of_any_language() {
+    let (server, root) = server_behind("127.0.0.1");
+    grant(&root, ("group", "%C3%A9quipe"), "viewer");
+    let headers = [(USER, "josé"), (GROUPS, "équipe")];
+    let session = get(&server, "/session", &headers).json();
+    assert_eq!(session["user"], json!("josé"), "{session}");
+    assert_eq!(get(&server, SEARCH, &headers).status, 200);
+}
+
+#[test]
 fn headers_of_other_peers_identify_no_user() {
     let (server, _root) = server_behind("192.0.2.1");
     let headers = [(USER, "root"), (GROUPS, "shop-team")];
