@@ -27,7 +27,8 @@ use std::io::{ErrorKind, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::builder::Resettable;
+use clap::{CommandFactory, FromArgMatches as _, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::serve;
@@ -108,7 +109,9 @@ enum ImportFrom {
 /// Parses the arguments of the process and runs the command.
 #[must_use]
 pub fn run() -> ExitCode {
-    let ended = match CommandLine::parse().command {
+    let arguments = without_empty_variables(CommandLine::command()).get_matches();
+    let line = CommandLine::from_arg_matches(&arguments).unwrap_or_else(|error| error.exit());
+    let ended = match line.command {
         Command::Serve(args) => serve_with(*args),
         Command::Demo(args) => demo::run(args),
         Command::Check { file } => check::run(&file),
@@ -143,6 +146,17 @@ pub fn run() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Takes an empty variable of the environment for an absent one: deployments pass on variables that
+/// are not set as empty ones.
+fn without_empty_variables(command: clap::Command) -> clap::Command {
+    let is_empty = |name: &std::ffi::OsStr| std::env::var_os(name).is_some_and(|value| value.is_empty());
+    let command = command.mut_args(|arg| match arg.get_env().is_some_and(is_empty) {
+        true => arg.env(Resettable::Reset),
+        false => arg,
+    });
+    command.mut_subcommands(without_empty_variables)
 }
 
 fn serve_with(args: ServeArgs) -> Result<(), String> {

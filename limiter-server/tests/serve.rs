@@ -267,6 +267,27 @@ fn command_line_precedes_environment_and_environment_precedes_file() {
     wait_until(|| is_stored_in(&on_command_line, &server), || server.log());
 }
 
+/// Deployments pass on variables that are not set as empty ones.
+#[test]
+fn empty_variable_of_the_environment_is_absent() {
+    for name in [
+        "LIMITER_ALLOWED_HOSTS",
+        "LIMITER_REDIS",
+        "LIMITER_ADMIN",
+        "LIMITER_STANDALONE",
+        "LIMITER_DATABASE_FILE",
+    ] {
+        let server = Server::start_with_variable(Directory::new(), (name, ""), &["--example"]);
+        let answer = http::get(server.http(), "/healthz", &[]).unwrap();
+        assert_eq!(answer.status, 200, "{name}: {}", server.log());
+    }
+    let mut command = command();
+    command.args(["token", "list"]).env("LIMITER_DATABASE", "");
+    let output = command.output().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(errors.starts_with("no database: set --database"), "{errors}");
+}
+
 #[test]
 fn check_prints_all_errors_with_their_places() {
     let directory = Directory::new();
