@@ -39,6 +39,9 @@ use crate::store::{DocumentKind, Store, StoreError, now_micros};
 const INTERVAL: Duration = Duration::from_millis(500);
 /// After this many passes, a pass decides on the next step even if no version has changed.
 const FULL_PASS: u64 = 20;
+/// The confirmed revision of the registry in Redis while there is none: a Redis that is added later
+/// has lost no data.
+const NO_REGISTRY: i64 = 0;
 /// The largest number of steps of a pass.
 const MAX_STEPS: usize = 8;
 
@@ -247,7 +250,7 @@ impl Publisher {
         if !confirmed.is_empty() && !inner.store.is_read_only() {
             inner
                 .store
-                .confirm(&inner.namespace, versions.newest_change, &confirmed, now_micros())
+                .confirm(&inner.namespace, NO_REGISTRY, &confirmed, now_micros())
                 .await?;
         }
         if !unreadable.is_empty() {

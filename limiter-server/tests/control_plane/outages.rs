@@ -175,3 +175,24 @@ fn suspension_by_command_applies_within_a_second_without_the_database() {
         "{times:?}"
     );
 }
+
+/// A server that gets a Redis later has published nothing there before.
+#[test]
+fn first_redis_of_a_server_has_lost_nothing() {
+    let mut server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    let saved = root.put_policy("search", 0, &policy_of_all("search", 5));
+    assert_eq!(saved.status, 200, "{}", saved.body);
+    let state = |root: &AdminClient| root.get("/namespaces/default/policies/search").json()["state"].clone();
+    wait_until(|| state(&root) == "published", || server.log());
+    server.kill();
+    let redis = RedisServer::start();
+    let server = server.restart(&["--admin", "127.0.0.1:0", "--redis", &redis.url()]);
+    let root = AdminClient::new(server.admin(), root.credentials);
+    wait_until(
+        || root.get("/namespaces/default/status").status == 200 && limit_of(&server, "search") == Some(5),
+        || server.log(),
+    );
+    let status = root.get("/namespaces/default/status").json();
+    assert_eq!(status["alerts"], json!([]), "{status}");
+}
