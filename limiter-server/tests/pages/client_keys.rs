@@ -56,7 +56,7 @@ fn key_like_a_part_is_one_key() {
 
 #[test]
 fn key_with_outer_spaces_is_another_key() {
-    let (server, _root, mut browser) = with_policy(&policy("search", 2, "shop"));
+    let (server, root, mut browser) = with_policy(&policy("search", 2, "shop"));
     let (padded, plain) = (json!(" acme "), json!("acme"));
     wait_until(|| check(&server, &padded) == 429, || server.log());
     let now = browser.get("/e/default/now").body;
@@ -71,6 +71,31 @@ fn key_with_outer_spaces_is_another_key() {
     let explain = unescape(explain.split('"').next().unwrap());
     let page = browser.get(&format!("/e/default/explain?policy=search&key={explain}"));
     assert!(page.body.contains("denied call"), "{}", page.body);
+    // The page of a customer links to Explain without a time.
+    let page = browser.get(&format!("/e/default/customers{}", customer_link(&now)));
+    let links = page.body.split("href=\"/e/default/explain?").skip(1);
+    let mut links = links.map(|rest| unescape(rest.split('"').next().unwrap()));
+    let link = links.find(|link| !link.contains("&at=")).unwrap();
+    let page = browser.get(&format!("/e/default/explain?{link}"));
+    assert!(
+        page.body.contains("name=\"key\" value=\" acme \""),
+        "{}",
+        page.body
+    );
+    let preview = json!({ "toml": policy("search", 3, "shop"), "key": " acme " });
+    let preview = root.send(
+        "POST",
+        "/namespaces/default/policies/search/preview",
+        &[],
+        &preview,
+    );
+    let effects = preview.json()["effects"].clone();
+    let of_key = effects
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|of| of["key"] == " acme ");
+    assert_eq!(of_key.unwrap()["before"]["left"], 0, "{effects}");
     assert_eq!(block(&mut browser, " acme "), 303);
     wait_until(|| check(&server, &padded) == 403, || server.log());
     assert_eq!(check(&server, &plain), 200, "another key");

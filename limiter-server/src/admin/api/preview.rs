@@ -63,7 +63,7 @@ pub(super) async fn preview(
         Some(current) => sampled_keys(&admin, current).await,
         None => Vec::new(),
     };
-    let wanted = body.key.as_deref().map(str::trim).filter(|key| !key.is_empty());
+    let wanted = body.key.as_deref().filter(|key| !key.is_empty());
     let wanted = match wanted.filter(|_| before.is_some()) {
         Some(key) => Some((key, key_state(&admin, &caller, (&namespace, &name), key).await?)),
         None => None,

@@ -39,7 +39,8 @@ impl EditForm {
     /// Returns the entered key; the page shows its state after the change. Empty without one.
     pub(super) fn entered_key(&self) -> String {
         let key = self.key_fields.text();
-        key.or_else(|| self.key.clone()).unwrap_or_default()
+        let entered = self.key.as_deref().unwrap_or_default().trim();
+        key.unwrap_or_else(|| entered.to_owned())
     }
 
     /// Returns the text of the policy: that of the field, or that of the form in place of the saved

@@ -46,8 +46,8 @@ pub(super) struct ExplainQuery {
     key: String,
     /// Microseconds since the Unix epoch.
     at: Option<i64>,
-    /// A time in UTC such as `2026-11-23T14:03`, from the form.
-    time: String,
+    /// A time in UTC such as `2026-11-23T14:03`, from the form; `None` in a link.
+    time: Option<String>,
     /// The fields of the parts of the key, if the policy declares them.
     #[serde(flatten)]
     parts: KeyFields,
@@ -120,7 +120,7 @@ impl ExplainQuery {
         if let Some(at) = self.at {
             return Some(at).filter(|at| PageTime(*at).is_in_calendar());
         }
-        match self.time.trim() {
+        match self.time.as_deref().unwrap_or_default().trim() {
             "" => Some(now),
             text => PageTime::of_field(text).ok().map(|time| time.0),
         }
@@ -342,8 +342,8 @@ pub(super) async fn show(
 ) -> Result<Response, PageFailure> {
     let layout = Layout::of_environment(&caller, &environment, Section::Explain, "Explain").await?;
     query.policy = query.policy.trim().to_owned();
-    // A link names a time and the exact key, which can start or end with a space.
-    if query.at.is_none() {
+    // A link names the exact key, which can start or end with a space.
+    if query.time.is_some() {
         query.key = query.key.trim().to_owned();
     }
     let now = now_micros();
@@ -386,7 +386,7 @@ mod tests {
     #[test]
     fn time_of_the_form_is_utc() {
         let query = |time: &str| ExplainQuery {
-            time: time.to_owned(),
+            time: Some(time.to_owned()),
             ..ExplainQuery::default()
         };
         assert_eq!(query("2026-11-23T14:03").at(5), Some(1_795_442_580_000_000));
