@@ -176,7 +176,7 @@ impl Store {
             Err(error) if error.is_duplicate() => return Ok(false),
             result => result?,
         }
-        let is_confirmed = change.registry_revision == change.expected;
+        let is_confirmed = change.registry_revision <= change.expected;
         for document in &change.documents {
             // Without a later revision of the registry, another node may have imported it.
             if is_confirmed && is_in_force(&mut transaction, namespace, document).await? {

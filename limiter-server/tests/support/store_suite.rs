@@ -48,6 +48,7 @@ pub(crate) fn run(database: &Database) {
         import_puts_pending_edit_into_conflict,
         name_of_a_deleted_document_has_a_new_life_after_an_import,
         import_without_a_later_registry_is_made_once,
+        import_of_an_older_registry_is_made_once,
         revisions::revision_of_a_time_is_found,
         revisions::revision_of_a_time_has_no_conflict,
         confirmation_clears_the_outbox,
@@ -353,6 +354,30 @@ async fn import_without_a_later_registry_is_made_once(store: Store, _: &str) {
     let found = read(&store, "search").await;
     assert_eq!((found.revision, found.published), (2, 1));
     assert_eq!(found.state, DocumentState::Pending);
+}
+
+/// Two nodes import an older registry into an empty database whose confirmed revision is later.
+async fn import_of_an_older_registry_is_made_once(store: Store, _: &str) {
+    store.confirm("prod", 9, &[], 1).await.expect("confirmed");
+    let change = OutsideChange {
+        expected: 9,
+        registry_revision: 7,
+        documents: vec![ImportedDocument {
+            kind: DocumentKind::Policy,
+            name: "search".to_owned(),
+            body: "outside".to_owned(),
+            is_deletion: false,
+            apps: None,
+            note: None,
+            summary: None,
+        }],
+        restored: None,
+    };
+    for _ in 0..2 {
+        let imported = store.import("prod", &change, &author("outside", 5)).await;
+        imported.expect("an answer");
+    }
+    assert_eq!(read(&store, "search").await.revision, 1);
 }
 
 async fn confirmation_clears_the_outbox(store: Store, _: &str) {
