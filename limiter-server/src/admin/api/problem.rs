@@ -7,6 +7,8 @@
 //!
 //! Tests: `tests/admin_api.rs`, `tests/database_outage.rs`, `tests/control_plane/outages.rs`.
 
+use std::time::Duration;
+
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
@@ -173,7 +175,7 @@ impl From<AuthError> for AdminProblem {
                     StatusCode::TOO_MANY_REQUESTS,
                     "too many attempts: try again later",
                 );
-                problem.retry_after = Some(retry_after.as_secs().saturating_add(1));
+                problem.retry_after = Some(whole_seconds(retry_after));
                 problem
             }
             AuthError::Busy => Self::new(
@@ -184,6 +186,11 @@ impl From<AuthError> for AdminProblem {
             AuthError::Store(error) => error.into(),
         }
     }
+}
+
+/// Returns a time in seconds, rounded up.
+fn whole_seconds(time: Duration) -> u64 {
+    time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0))
 }
 
 impl IntoResponse for AdminProblem {
@@ -200,5 +207,19 @@ impl IntoResponse for AdminProblem {
         }
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retry_after_is_rounded_up_and_not_later() {
+        for (millis, seconds) in [(1, "1"), (1_000, "1"), (1_001, "2"), (10_000, "10")] {
+            let error = AuthError::Limited(Duration::from_millis(millis));
+            let response = AdminProblem::from(error).into_response();
+            assert_eq!(response.headers()[header::RETRY_AFTER], seconds, "{millis}");
+        }
     }
 }
