@@ -10,8 +10,9 @@ mod support;
 
 use limiter_testing::RedisServer;
 use serde_json::{Value, json};
-use support::access::bearer;
+use support::access::{ALL_SCOPES, TOKEN, bearer, entry};
 use support::admin::{AdminClient, Credentials, policy_of_all, with_sqlite};
+use support::calls::{limit, post};
 use support::descriptors::{descriptor, request};
 use support::http::{self, Response};
 use support::resp::encode;
@@ -233,6 +234,105 @@ fn node_without_redis_and_database_decides_by_its_cache() {
     }
     let anonymous = AdminClient::new(alone.admin(), Credentials::None);
     assert_eq!(anonymous.get("/session").status, 503);
+}
+
+/// The policies, the rule and the block of an earlier start.
+const CACHED: &str = "# revision 5\n\
+    policy.search = { algorithm = 'token_bucket', capacity = 5, rate = 1 }\n\
+    policy.old = { algorithm = 'token_bucket', capacity = 5, rate = 1 }\n\
+    policy.future = { algorithm = 'token_bucket', capacity = 5, rate = 1 }\n\
+    [[rule]]\nmatch = ['old']\npolicy = 'old'\n[[block]]\nkey = 'eve'\n";
+
+/// A node that starts with the policies of its cache and follows Redis.
+struct CachedNode {
+    server: Server,
+    _cache: Directory,
+}
+
+impl CachedNode {
+    fn start(redis: &RedisServer) -> Self {
+        let (directory, cache) = (Directory::new(), Directory::new());
+        directory.write("limiter-server.toml", &entry("test", TOKEN, &ALL_SCOPES));
+        cache.write("registry.toml", CACHED);
+        let state_dir = cache.path().to_str().unwrap();
+        let server = Server::start(directory, &["--redis", &redis.url(), "--state-dir", state_dir]);
+        Self {
+            server,
+            _cache: cache,
+        }
+    }
+
+    fn status(&self, path: &str, policy: &str, key: &str) -> u16 {
+        post(&self.server, path, &limit(policy, key, 1)).status
+    }
+
+    fn wait_for(&self, path: &str, (policy, key): (&str, &str), status: u16) {
+        let found = || self.status(path, policy, key);
+        let explain = || {
+            format!(
+                "{policy} {key}: {}, expected {status}\n{}",
+                found(),
+                self.server.log()
+            )
+        };
+        wait_until(|| found() == status, explain);
+    }
+}
+
+fn publish(redis: &RedisServer, revision: u64, text: &str) {
+    redis.command(&["SET", "default|book", &format!("revision = {revision}\n{text}")]);
+}
+
+#[test]
+fn cached_policies_end_although_a_policy_changed_its_kind() {
+    let redis = RedisServer::start();
+    publish(
+        &redis,
+        7,
+        "policy.search = { algorithm = 'concurrency', max = 1 }\n",
+    );
+    let node = CachedNode::start(&redis);
+    node.wait_for("/v1/acquire", ("search", "eve"), 200);
+    node.wait_for("/v1/check", ("old", "ann"), 404);
+}
+
+/// Parts that this version cannot read keep their cached versions.
+#[test]
+fn cached_policies_end_although_redis_has_parts_of_a_newer_version() {
+    let redis = RedisServer::start();
+    let text = "policy.search = { algorithm = 'token_bucket', capacity = 9, rate = 1 }\n\
+                policy.future = { algorithm = 'of_the_future' }\n";
+    publish(&redis, 7, text);
+    let node = CachedNode::start(&redis);
+    node.wait_for("/v1/check", ("old", "ann"), 404);
+    node.wait_for("/v1/check", ("search", "eve"), 200);
+    assert_eq!(node.status("/v1/check", "future", "ann"), 200);
+    publish(
+        &redis,
+        8,
+        "policy.search = { algorithm = 'token_bucket', capacity = 9, rate = 1 }\n",
+    );
+    node.wait_for("/v1/check", ("future", "ann"), 404);
+}
+
+/// Redis has lost its data at the start, and receives the registry later.
+#[test]
+fn cached_policies_end_when_redis_receives_a_registry() {
+    let redis = RedisServer::start();
+    let node = CachedNode::start(&redis);
+    assert_eq!(node.status("/v1/check", "old", "ann"), 200);
+    assert_eq!(node.status("/v1/check", "search", "eve"), 403);
+    node.server.wait_for_log("started with cached policies");
+    // Redis has answered without a registry when the node is a subscriber of it.
+    let is_subscribed = || redis.command(&["EXISTS", "default|subscribers"]).integer() == 1;
+    wait_until(is_subscribed, || node.server.log());
+    publish(
+        &redis,
+        7,
+        "policy.search = { algorithm = 'token_bucket', capacity = 9, rate = 1 }\n",
+    );
+    node.wait_for("/v1/check", ("old", "ann"), 404);
+    node.wait_for("/v1/check", ("search", "eve"), 200);
 }
 
 /// Nodes without Redis and the database report the revision of the policies in their cache, also

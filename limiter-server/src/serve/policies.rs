@@ -11,11 +11,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use limiter_core::Limiter;
-use limiter_core::registry::{FileSource, PolicyRegistry, RegistryError};
+use limiter_core::registry::{FileSource, PolicyRegistry, RedisRegistry, RegistryError};
 
 use crate::error_text::with_causes;
 use crate::gateway::readiness::Readiness;
 use crate::gateway::served_revision::CachedRevision;
+use crate::overlay_text;
+use crate::policy_text::parse_rules;
 use crate::serve::cache;
 use crate::settings::Policies;
 
@@ -132,19 +134,23 @@ pub(super) fn subscribe(limiter: &Limiter, namespace: &str, (readiness, is_cache
     let Ok(redis) = limiter.redis_registry() else {
         return;
     };
-    let source = redis.follow();
     let readiness = readiness.clone();
     let (registry, namespace) = (limiter.registry().clone(), namespace.to_owned());
     tokio::spawn(async move {
+        if is_cached {
+            remove_other_kinds(&redis, &registry).await;
+        }
+        let source = redis.follow();
         if let Err(error) = source.synced().await {
             tracing::warn!(reason = %with_causes(&error), "the registry in Redis cannot be read; trying again");
+            let mut compared = None;
             while source.last_error().is_some() {
+                let published = registry.published();
+                if is_cached && published != compared && remove_absent(&redis, &registry).await.is_ok() {
+                    compared = published;
+                }
                 tokio::time::sleep(SUBSCRIPTION_INTERVAL).await;
             }
-        }
-        // A Redis server that lost its data does not end the limits.
-        if is_cached && registry.published().is_some() {
-            cache::clear(&registry);
         }
         if registry.published().is_none() && registry.names().is_empty() {
             tracing::warn!(
@@ -154,7 +160,68 @@ pub(super) fn subscribe(limiter: &Limiter, namespace: &str, (readiness, is_cache
             );
         }
         readiness.policies_received();
+        if is_cached {
+            // A Redis server that lost its data does not end the limits.
+            while registry.published().is_none() || source.last_error().is_some() {
+                tokio::time::sleep(SUBSCRIPTION_INTERVAL).await;
+            }
+            cache::clear(&registry);
+        }
     });
+}
+
+/// Removes the cached policies that changed between rate and concurrency since, as soon as Redis
+/// answers: the registry rejects such a change of a policy in force.
+async fn remove_other_kinds(redis: &RedisRegistry, registry: &PolicyRegistry) {
+    let text = loop {
+        match redis.read().await {
+            Ok(Some((_, text))) => break text,
+            Err(RegistryError::Store(_)) => tokio::time::sleep(SUBSCRIPTION_INTERVAL).await,
+            // A text without a revision is rejected as a whole.
+            Ok(None) | Err(_) => return,
+        }
+    };
+    let Ok(found) = PolicyRegistry::from_toml(&text) else {
+        return;
+    };
+    let is_concurrency = |of: &PolicyRegistry, name: &str| {
+        let entry = of.get(name)?;
+        Some(entry.policy().algorithm_name() == "concurrency")
+    };
+    for name in registry.names() {
+        let (cached, new) = (is_concurrency(registry, &name), is_concurrency(&found, &name));
+        if new.is_some() && new != cached {
+            registry.remove(&name);
+        }
+    }
+}
+
+/// Removes the cached policies that the adopted text in Redis does not contain, and the cached
+/// rules, suspensions and blocks. The text has parts that this version cannot read: their cached
+/// versions stay.
+async fn remove_absent(redis: &RedisRegistry, registry: &PolicyRegistry) -> Result<(), RegistryError> {
+    if registry.published().is_none() {
+        return Ok(());
+    }
+    let (_, text) = redis.read().await?.unwrap_or_default();
+    let Ok(table) = text.parse::<toml::Table>() else {
+        return Ok(());
+    };
+    let policies = table.get("policy").and_then(toml::Value::as_table);
+    for name in registry.names() {
+        if policies.is_none_or(|of| !of.contains_key(&name)) {
+            registry.remove(&name);
+        }
+    }
+    // None are never too many.
+    if overlay_text::read_from(&text).is_ok() {
+        let _ = registry.set_overlays([], []);
+    }
+    let rules = table.get("rule").map(|rules| format!("rule = {rules}\n"));
+    if rules.is_none_or(|rules| parse_rules(&rules).is_ok()) {
+        let _ = registry.set_rules([]);
+    }
+    Ok(())
 }
 
 /// Reads a policy file for a command.
