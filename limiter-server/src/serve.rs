@@ -145,6 +145,7 @@ async fn serve(
         tokio::spawn(cache::follow(
             directory.clone(),
             gateway.served_revision().clone(),
+            source.cached().is_some(),
         ));
     }
     let mut servers = tokio::task::JoinSet::new();

@@ -335,6 +335,34 @@ fn cached_policies_end_when_redis_receives_a_registry() {
     node.wait_for("/v1/check", ("search", "eve"), 200);
 }
 
+/// Another program removes all policies from the registry. A start during an outage must not
+/// restore them.
+#[test]
+fn removed_policies_are_not_restored_by_the_cache() {
+    let (redis, cache) = (RedisServer::start(), Directory::new());
+    let (url, directory) = (redis.url(), cache.path().to_str().unwrap().to_owned());
+    let args = ["--redis", &url, "--state-dir", &directory];
+    publish(
+        &redis,
+        7,
+        "policy.search = { algorithm = 'token_bucket', capacity = 5, rate = 1 }\n",
+    );
+    let first = Server::start(Directory::new(), &args);
+    let cached = || std::fs::read_to_string(cache.path().join("registry.toml")).unwrap_or_default();
+    wait_until(|| cached().contains("search"), || first.log());
+    publish(&redis, 8, "");
+    wait_until(
+        || cached().starts_with("# revision 8\n"),
+        || format!("{}{}", cached(), first.log()),
+    );
+    assert!(!cached().contains("search"), "{}", cached());
+    drop(first);
+    redis.kill();
+    let second = Server::start(Directory::new(), &args);
+    assert_eq!(second.get("/readyz").status, 503, "{}", second.log());
+    assert_eq!(check(&second), 503);
+}
+
 /// Nodes without Redis and the database report the revision of the policies in their cache, also
 /// after a second start, and later that of Redis.
 #[test]

@@ -59,13 +59,16 @@ pub(super) fn clear(registry: &PolicyRegistry) {
     let _ = registry.set_overlays([], []);
 }
 
-/// Writes the policies in force after each change, until the task is dropped.
-pub(super) async fn follow(directory: PathBuf, served: ServedRevision) {
+/// Writes the policies in force after each change, until the task is dropped. A registry without
+/// policies is written if its source has answered: before that, it would replace the file.
+pub(super) async fn follow(directory: PathBuf, served: ServedRevision, is_cached: bool) {
     let registry = served.registry().clone();
     let shown = directory.display().to_string();
     let mut revision = registry.revision();
+    let mut had_policies = is_cached;
     loop {
-        if !registry.names().is_empty() {
+        had_policies |= !registry.names().is_empty();
+        if had_policies || registry.published().is_some() {
             let text = format!("{REVISION}{}\n{}", served.current(), registry.to_toml());
             let directory = directory.clone();
             let written = tokio::task::spawn_blocking(move || write(&directory, FILE, &text)).await;
