@@ -363,6 +363,29 @@ fn removed_policies_are_not_restored_by_the_cache() {
     assert_eq!(check(&second), 503);
 }
 
+#[test]
+fn cache_is_written_when_its_directory_is_usable_again() {
+    let redis = RedisServer::start();
+    publish(
+        &redis,
+        7,
+        "policy.search = { algorithm = 'token_bucket', capacity = 5, rate = 1 }\n",
+    );
+    let directory = Directory::new();
+    let state_dir = directory.write("state", "a file in place of the directory");
+    let args = [
+        "--redis",
+        &redis.url(),
+        "--state-dir",
+        state_dir.to_str().unwrap(),
+    ];
+    let server = Server::start(Directory::new(), &args);
+    server.wait_for_log("cannot write the cached policies");
+    std::fs::remove_file(&state_dir).unwrap();
+    let cached = || std::fs::read_to_string(state_dir.join("registry.toml")).unwrap_or_default();
+    wait_until(|| cached().contains("search"), || server.log());
+}
+
 /// Nodes without Redis and the database report the revision of the policies in their cache, also
 /// after a second start, and later that of Redis.
 #[test]

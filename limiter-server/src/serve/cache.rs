@@ -3,14 +3,18 @@
 //! Its first line is a comment with the revision of the policies.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use limiter_core::registry::PolicyRegistry;
+use tokio::time::timeout;
 
 use crate::gateway::served_revision::{CachedRevision, ServedRevision};
 use crate::overlay_text;
 use crate::policy_text::PolicyText;
 
 const FILE: &str = "registry.toml";
+/// The pause after a failed write.
+const RETRY: Duration = Duration::from_secs(5);
 /// The start of the first line, before the revision.
 const REVISION: &str = "# revision ";
 
@@ -65,18 +69,24 @@ pub(super) async fn follow(directory: PathBuf, served: ServedRevision, is_cached
     let registry = served.registry().clone();
     let shown = directory.display().to_string();
     let mut revision = registry.revision();
-    let mut had_policies = is_cached;
+    let (mut had_policies, mut has_failed) = (is_cached, false);
     loop {
         had_policies |= !registry.names().is_empty();
         if had_policies || registry.published().is_some() {
             let text = format!("{REVISION}{}\n{}", served.current(), registry.to_toml());
             let directory = directory.clone();
             let written = tokio::task::spawn_blocking(move || write(&directory, FILE, &text)).await;
+            has_failed = matches!(written, Ok(Err(_)));
             if let Ok(Err(error)) = written {
                 tracing::warn!(directory = %shown, %error, "cannot write the cached policies; check state_dir");
             }
         }
-        revision = registry.changed(revision).await;
+        revision = match has_failed {
+            true => timeout(RETRY, registry.changed(revision))
+                .await
+                .unwrap_or(revision),
+            false => registry.changed(revision).await,
+        };
     }
 }
 
