@@ -12,7 +12,7 @@ mod support;
 use serde_json::json;
 use support::calls::{limit, post, remaining};
 use support::http;
-use support::server::Server;
+use support::server::{Server, wait_until};
 use support::stores::{in_process, on_redis, on_two_servers};
 
 const POLICIES: &str = r#"
@@ -510,6 +510,32 @@ fn ids_stay_valid_after_their_policy_was_removed() {
     server.wait_for_log("policy file read again");
     let removed = post(&server, "/v1/check", &json!({"policy": "search", "key": "ann"}));
     assert_eq!(removed.status, 404, "{}", removed.body);
+    let renewed = post(&server, "/v1/renew", &permit);
+    assert_eq!(renewed.status, 200, "{}", renewed.body);
+    let released = post(&server, "/v1/release", &permit);
+    assert_eq!(released.json()["released"], true, "{}", released.body);
+    let settled = post(&server, "/v1/settle", &json!({"id": reservation, "actual": 1}));
+    assert_eq!(settled.json()["settled"], true, "{}", settled.body);
+}
+
+/// The policies are removed, and their names are used for policies of the other kind.
+#[test]
+fn ids_stay_valid_after_their_policies_changed_their_kinds() {
+    let server = Server::with_token(POLICIES, &[]);
+    let permit = json!({"policy": "export", "key": "ann"});
+    let permit = json!({"id": post(&server, "/v1/acquire", &permit).json()["id"]});
+    let reservation = post(&server, "/v1/reserve", &limit("search", "ann", 4)).json()["id"].clone();
+    let other = "policy.other = { algorithm = 'token_bucket', capacity = 5, rate = 1 }\n";
+    let kinds = "policy.export = { algorithm = 'token_bucket', capacity = 5, rate = 1 }\n\
+                 policy.search = { algorithm = 'concurrency', max = 1 }\n";
+    let check = || post(&server, "/v1/check", &limit("export", "ann", 1)).status;
+    for (text, expected) in [(other, 404), (kinds, 200)] {
+        server.directory().write("policies.toml", text);
+        server.signal("HUP");
+        wait_until(|| check() == expected, || server.log());
+    }
+    let reserved = post(&server, "/v1/reserve", &limit("export", "ann", 1));
+    assert_eq!(reserved.status, 200, "{}", reserved.body);
     let renewed = post(&server, "/v1/renew", &permit);
     assert_eq!(renewed.status, 200, "{}", renewed.body);
     let released = post(&server, "/v1/release", &permit);

@@ -45,7 +45,7 @@ impl Caller {
     /// Requires that the client may take an action on the policy of an id, which may have been
     /// removed after this node issued the id.
     pub(super) fn require_by_id(&self, action: Action, policy: &str) -> Result<(), Problem> {
-        let apps = self.gateway.issued_policies().apps(policy);
+        let apps = self.gateway.issued_policies().apps(action, policy);
         let target = Target {
             removed_apps: Some(&apps),
             ..Target::policy(policy)

@@ -105,7 +105,8 @@ fn find_permit(caller: &Caller, text: &str) -> Result<(String, Policy, Key<'stat
     };
     caller.require_by_id(Action::Acquire, policy)?;
     let (gateway, key) = (&caller.gateway, key.to_key());
-    let found = gateway.issued_policies().find(gateway.limiter(), policy, &key);
+    let issued = gateway.issued_policies();
+    let found = issued.find(gateway.limiter(), Action::Acquire, (policy, &key));
     let policy = found.map_err(|rejection: Rejection| Problem::of_rejected_id(gateway, &rejection))?;
     Ok((id.clone(), policy, key))
 }

@@ -130,7 +130,8 @@ pub(super) async fn settle(call: AdmittedCall) -> Result<Response, Problem> {
     for (((policy, key), actual), set) in limits.iter().zip(actuals).zip(sets) {
         caller.require_by_id(Action::Reserve, policy)?;
         let key = key.to_key();
-        let policy = gateway.issued_policies().find(gateway.limiter(), policy, &key);
+        let issued = gateway.issued_policies();
+        let policy = issued.find(gateway.limiter(), Action::Reserve, (policy, &key));
         let policy = policy.map_err(|rejection| Problem::of_rejected_id(gateway, &rejection))?;
         // The sets of an id are below the number of its ids.
         let Some(of_set) = used.get_mut(set) else { continue };
