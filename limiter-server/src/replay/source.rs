@@ -166,8 +166,14 @@ impl LogSource {
             Some(parser) => parser,
             none => {
                 let format = self.format.unwrap_or_else(|| LogFormat::detect(line));
-                let parser = LineParser::new(format, &self.fields.names);
-                none.insert(parser.map_err(|error| format!("{}: {error}", self.name))?)
+                match LineParser::new(format, &self.fields.names) {
+                    Ok(parser) => none.insert(parser),
+                    Err(_) if self.format.is_none() && !is_in_format(format, line) => {
+                        let expected = "a line in the format combined, json or logfmt";
+                        return Ok(Err(LineProblem::new(ProblemKind::Format, line, expected)));
+                    }
+                    Err(error) => return Err(format!("{}: {error}", self.name)),
+                }
             }
         };
         let call = &mut self.call;
@@ -190,6 +196,16 @@ impl LogSource {
         self.is_format_known |= parsed.is_ok();
         Ok(parsed)
     }
+}
+
+/// Returns whether a line is in a format that was detected for it. A line of another program can
+/// look like one.
+fn is_in_format(format: LogFormat, line: &str) -> bool {
+    let mut values = FieldValues::new(0);
+    let parser = LineParser::new(format, &FieldNames::default());
+    let is_read = parser.is_ok_and(|parser| parser.parse(line, &mut values).is_ok());
+    let time = values.time.get().filter(|_| is_read);
+    time.is_some_and(|time| TimeParser::default().parse(time).is_ok())
 }
 
 fn check_key(call: &Call, fields: &CallFields, line: &str) -> Result<(), LineProblem> {

@@ -66,6 +66,26 @@ fn first_broken_line_does_not_select_format() {
     }
 }
 
+/// The line looks like the combined format, which does not have the field of the key.
+#[test]
+fn first_line_of_another_program_does_not_end_the_replay() {
+    let files = Files::new();
+    let call = "{\"ts\":1767268800,\"user\":\"ann\"}\n";
+    files.write(
+        "access.log",
+        &format!("Starting web [pid 7] \"v2\"\n{call}{call}"),
+    );
+    let report = files.json(&["--key", "user"]);
+    assert_eq!((&report["lines"], &report["calls"]), (&3.into(), &2.into()));
+    assert_eq!(report["broken"][0]["kind"], "format", "{report}");
+    // A field that the format of the log lacks is an error of the command.
+    let log = std::fs::read_to_string(Files::new().path("access.log")).unwrap();
+    files.write("access.log", &log);
+    let (code, _, errors) = files.replay(&["--key", "user"]);
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("has no field `user`"), "{errors}");
+}
+
 #[test]
 fn clocks_that_step_back_are_counted() {
     let files = Files::new();
