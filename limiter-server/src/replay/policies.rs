@@ -36,6 +36,8 @@ pub(super) struct PolicySet {
     counts: Vec<PolicyCounts>,
     by_name: HashMap<String, usize>,
     skipped: Vec<String>,
+    /// The policies of other apps.
+    other_apps: Vec<String>,
     lines: LineCounts,
     /// The policy and the key of the last line, if a rule matched.
     last_match: Option<(usize, u64)>,
@@ -132,6 +134,11 @@ impl PolicySet {
             Selection::Each(names) => names.clone(),
             Selection::Rules { .. } => Vec::new(),
         };
+        let other_apps = registry
+            .names()
+            .into_iter()
+            .filter(|name| !is_for_app(name))
+            .collect();
         let clock = ManualClock::new();
         let mut builder = Limiter::in_process()
             .clock(&clock)
@@ -152,6 +159,7 @@ impl PolicySet {
             counts: Vec::new(),
             by_name: HashMap::new(),
             skipped,
+            other_apps,
             lines: LineCounts::default(),
             last_match: None,
         };
@@ -267,6 +275,7 @@ impl PolicySet {
             unmatched: self.lines.unmatched,
             not_configured: self.lines.not_configured,
             skipped: self.skipped.clone(),
+            other_apps: self.other_apps.clone(),
             policies: policies.collect(),
         }
     }

@@ -66,6 +66,8 @@ pub struct PolicySetReport {
     pub not_configured: u64,
     /// Policies that cannot be replayed: concurrency policies.
     pub skipped: Vec<String>,
+    /// Policies that are not replayed, because they are for other apps than the one of the replay.
+    pub other_apps: Vec<String>,
     /// The results of each policy.
     pub policies: Vec<PolicyReport>,
 }

@@ -358,3 +358,29 @@ fn policy_of_other_apps_needs_the_app() {
     let report = files.json(&["--policy", "requests", "--app", "web"]);
     assert_eq!(report["results"][0]["denied"], 4);
 }
+
+/// A report without a policy of the file would look like one in which it denies nothing.
+#[test]
+fn policies_of_other_apps_are_named() {
+    let files = Files::new();
+    let of_shop =
+        "[policy.shop]\nalgorithm = 'token_bucket'\ncapacity = 1\nrate = '1/min'\napps = ['shop']\n";
+    files.write("policies.toml", &format!("{POLICIES}{of_shop}"));
+    let report = files.json(&[]);
+    assert_eq!(
+        report["results"][0]["other_apps"],
+        serde_json::json!(["shop"]),
+        "{report}"
+    );
+    let (_, output, _) = files.replay(&[]);
+    assert!(
+        output.contains("policies of other apps are not replayed, name an app by --app: shop"),
+        "{output}"
+    );
+    let report = files.json(&["--app", "shop"]);
+    assert_eq!(
+        report["results"][0]["other_apps"],
+        serde_json::json!([]),
+        "{report}"
+    );
+}

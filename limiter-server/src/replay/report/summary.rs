@@ -269,5 +269,11 @@ impl PolicySetReport {
             let names = self.skipped.join(", ");
             notes.push(format!("{file}: concurrency policies are not replayed: {names}"));
         }
+        if !self.other_apps.is_empty() {
+            let names = self.other_apps.join(", ");
+            notes.push(format!(
+                "{file}: policies of other apps are not replayed, name an app by --app: {names}"
+            ));
+        }
     }
 }
