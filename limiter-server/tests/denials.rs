@@ -21,6 +21,7 @@ use limiter_server::settings::Settings;
 use limiter_server::store::{DenialFilter, Store};
 use limiter_testing::RedisServer;
 use serde_json::{Value, json};
+use support::access::bearer;
 use support::admin::{AdminClient, policy_of_all, with_sqlite};
 use support::browser::Browser;
 use support::databases::{Database, block_on};
@@ -112,6 +113,36 @@ fn denials_of_redis_clients_have_the_key_of_the_policy() {
     wait_until(is_denied, || server.log());
     let activity = root.get("/namespaces/default/keys/activity?policy=search").json();
     assert_eq!(activity["keys"][0]["key"], "10.0.0.1:ann", "{activity}");
+}
+
+#[test]
+fn acquisitions_of_permits_are_recorded() {
+    let server = with_sqlite(&[]);
+    let root = AdminClient::set_up(&server);
+    let export = "[policy.export]\nalgorithm = 'concurrency'\nmax = 1\n";
+    assert_eq!(root.put_policy("export", 0, export).status, 200);
+    let token = json!({ "name": "edge", "scopes": ["acquire:*"] });
+    let created = root
+        .send("POST", "/namespaces/default/tokens", &[], &token)
+        .json();
+    let token = bearer(created["secret"].as_str().unwrap());
+    let acquire = || {
+        let body = json!({ "policy": "export", "key": "ann" }).to_string();
+        let headers = [("authorization", &*token)];
+        http::post(server.http(), "/v1/acquire", &headers, &body)
+            .unwrap()
+            .status
+    };
+    wait_until(|| acquire() == 200, || server.log());
+    let activity = || root.get("/namespaces/default/keys/activity?policy=export").json();
+    assert_eq!(activity()["keys"][0]["used_percent"], 100, "{}", activity());
+    assert_eq!(acquire(), 429);
+    let found = activity()["keys"][0].clone();
+    assert_eq!(
+        (&found["key"], &found["denied"]),
+        (&json!("ann"), &json!(1)),
+        "{found}"
+    );
 }
 
 #[test]

@@ -36,7 +36,15 @@ pub(super) async fn acquire(call: AdmittedCall) -> Result<Response, Problem> {
         return Err(Problem::bad_request("a permit belongs to one limit".into()));
     };
     let acquire = gateway.limiter().acquire_concurrency(&limit.policy, &limit.key);
-    let permit = match acquire.cost(limit.cost).detached().await {
+    let acquired = acquire.cost(limit.cost).detached().await;
+    let decision = match &acquired {
+        Ok(permit) => Some(permit.decision()),
+        Err(rejection) => rejection.decision(),
+    };
+    if let Some(decision) = decision {
+        found.record(&call.caller, set, decision);
+    }
+    let permit = match acquired {
         Ok(permit) => permit,
         Err(rejection) => return Err(found.rejected(gateway, set, &rejection).await),
     };
