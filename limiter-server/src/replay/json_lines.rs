@@ -1,4 +1,5 @@
-//! One JSON object per line. A dot in a field name selects a field of a nested object.
+//! One JSON object per line. A dot in a field name selects a field of a nested object, or is a part
+//! of a name in the line, as some loggers write nested fields.
 //!
 //! A replay reads few fields of each line, so a visitor of `serde` stores these into reused buffers
 //! and skips all other values; no tree of values is built. The names that lead to an object form a
@@ -18,20 +19,19 @@ use crate::replay::problems::{LineProblem, ProblemKind};
 /// Reads fields of JSON objects.
 #[derive(Clone, Debug)]
 pub(super) struct JsonParser {
-    time: Vec<Vec<String>>,
-    fields: Vec<Vec<String>>,
+    time: Vec<String>,
+    fields: Vec<String>,
 }
 
 impl JsonParser {
     pub(super) fn new(names: &FieldNames, times: &[&str]) -> Self {
-        let path = |name: &str| -> Vec<String> { name.split('.').map(str::to_owned).collect() };
         let time = match &names.time {
-            Some(time) => vec![path(time)],
-            None => times.iter().copied().map(path).collect(),
+            Some(time) => vec![time.clone()],
+            None => times.iter().map(|time| (*time).to_owned()).collect(),
         };
         Self {
             time,
-            fields: names.fields.iter().map(|name| path(name)).collect(),
+            fields: names.fields.clone(),
         }
     }
 
@@ -55,25 +55,28 @@ enum Nested<'a> {
 }
 
 impl Nested<'_> {
-    fn depth(&self) -> usize {
-        match self {
-            Self::Root => 0,
-            Self::In(parent, _) => parent.depth() + 1,
-        }
+    /// Returns the rest of a wanted field after the names that lead to this object; `None` if they
+    /// do not begin it.
+    fn rest_of<'w>(&self, wanted: &'w str) -> Option<&'w str> {
+        let Self::In(parent, name) = self else {
+            return Some(wanted);
+        };
+        let rest = parent.rest_of(wanted)?;
+        let rest = match parent {
+            Self::Root => rest,
+            Self::In(..) => rest.strip_prefix('.')?,
+        };
+        rest.strip_prefix(*name)
     }
 
-    /// Returns whether the path leads through this object.
-    fn is_prefix_of(&self, path: &[String]) -> bool {
-        match self {
-            Self::Root => true,
-            Self::In(parent, name) => {
-                path.get(self.depth() - 1).is_some_and(|of_path| of_path == name) && parent.is_prefix_of(path)
-            }
-        }
+    /// Returns whether the wanted field is this one, or a field of this object.
+    fn leads_to(&self, wanted: &str) -> bool {
+        let rest = self.rest_of(wanted);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     }
 
-    fn is(&self, path: &[String]) -> bool {
-        path.len() == self.depth() && self.is_prefix_of(path)
+    fn is(&self, wanted: &str) -> bool {
+        self.rest_of(wanted) == Some("")
     }
 }
 
@@ -94,7 +97,7 @@ impl<'de> Visitor<'de> for ObjectVisitor<'_> {
         while let Some(name) = map.next_key_seed(NameSeed)? {
             let path = Nested::In(&self.path, &name);
             let paths = self.parser.time.iter().chain(&self.parser.fields);
-            if paths.into_iter().any(|wanted| path.is_prefix_of(wanted)) {
+            if paths.into_iter().any(|wanted| path.leads_to(wanted)) {
                 map.next_value_seed(ValueSeed {
                     parser: self.parser,
                     values: &mut *self.values,
@@ -265,6 +268,23 @@ mod tests {
             None,
         ];
         assert_eq!(values, expected.map(|text| text.map(str::to_owned)));
+    }
+
+    #[test]
+    fn dots_can_be_parts_of_names() {
+        let fields = [
+            "source.ip",
+            "http.request.method",
+            "labels.app.name",
+            "labels.app",
+        ];
+        let line =
+            r#"{"source.ip":"::1","http":{"request.method":"GET"},"labels.app":{"name":"x"},"source":7}"#;
+        let values = read(line, &fields).unwrap();
+        let expected = [None, Some("::1"), Some("GET"), Some("x"), None];
+        assert_eq!(values, expected.map(|text| text.map(str::to_owned)));
+        let values = read(r#"{"source.ipv6":1,"sourceXip":2,"source":{".ip":3}}"#, &fields).unwrap();
+        assert_eq!(values, [const { None }; 5]);
     }
 
     #[test]
