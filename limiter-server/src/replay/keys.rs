@@ -116,7 +116,8 @@ impl KeyTable {
         let by_denials = self.ranked(|counts| u64::from(counts.denied));
         let by_waits = self.ranked(|counts| counts.longest_wait);
         let counts = &self.counts;
-        let last = |ranked: &[u64]| ranked.last().and_then(|hash| counts.get(hash)).copied();
+        // A list with free places has every key that can be in it.
+        let last = |ranked: &[u64]| ranked.get(RANKED - 1).and_then(|hash| counts.get(hash)).copied();
         self.denied_floor = last(&by_denials).map_or(0, |counts| counts.denied);
         self.wait_floor = last(&by_waits).map_or(0, |counts| counts.longest_wait);
         let kept: HashedMap<()> = by_denials
@@ -239,6 +240,21 @@ mod tests {
             prop_assert_eq!(longest, exact.keys().next_back().map(u64::to_string));
             prop_assert!(table.names.len() <= MAX_NAMES);
         }
+    }
+
+    /// More keys wait than have names, and few are denied: each denied key is in its list, also one
+    /// with a shorter wait and fewer denials than the others.
+    #[test]
+    fn list_with_free_places_has_later_keys() {
+        let mut table = KeyTable::new(usize::MAX);
+        (0..5).for_each(|_| table.record(hash(0), true, 0, || "first".to_owned()));
+        for key in 1..=2 * MAX_NAMES as u64 {
+            table.record(hash(key), false, 1_000, || key.to_string());
+        }
+        table.record(hash(1 << 40), true, 10, || "later".to_owned());
+        let denied: Vec<String> = table.most_denied(20).into_iter().map(|key| key.key).collect();
+        assert_eq!(denied, ["first", "later"]);
+        assert!(table.names.len() <= MAX_NAMES);
     }
 
     #[test]
