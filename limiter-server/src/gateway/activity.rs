@@ -158,10 +158,11 @@ impl KeyActivity {
             Err(TryLockError::Poisoned(error)) => error.into_inner(),
             Err(TryLockError::WouldBlock) => return,
         };
-        let is_full = shard.len() >= MAX_POLICIES;
+        if !shard.contains_key(call.policy) && shard.len() >= MAX_POLICIES && !remove_idle(&mut shard, now) {
+            return;
+        }
         let policy = match shard.get_mut(call.policy) {
             Some(policy) => policy,
-            None if is_full => return,
             None => shard.entry(call.policy.to_owned()).or_default(),
         };
         policy.last_call = Some(LastCall {
@@ -371,6 +372,16 @@ fn remove_oldest(shard: &mut Shard) {
             None => return,
         };
     }
+}
+
+/// Removes the policy of a shard that was called least recently, such as one that was deleted,
+/// unless all of them were called within the last minutes. Returns whether there was one.
+fn remove_idle(shard: &mut Shard, now: i64) -> bool {
+    let called_at = |of: &PolicyActivity| of.last_call.map_or(i64::MIN, |call| call.at);
+    let idle = shard.iter().min_by_key(|(_, of)| called_at(of));
+    let idle = idle.filter(|(_, of)| minute_of(called_at(of)) + FULL_KEPT < minute_of(now));
+    let name = idle.map(|(name, _)| name.clone());
+    name.is_some_and(|name| shard.remove(&name).is_some())
 }
 
 fn minute_of(at: i64) -> i64 {

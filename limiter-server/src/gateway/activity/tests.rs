@@ -139,3 +139,21 @@ fn utilisation_is_that_of_the_newest_minute() {
         (KEYS_PER_MINUTE, true)
     );
 }
+
+#[test]
+fn new_policy_replaces_one_that_is_not_called() {
+    let activity = KeyActivity::new(0);
+    let names: Vec<String> = (0..4 * SHARDS * MAX_POLICIES)
+        .map(|of| format!("old{of}"))
+        .collect();
+    for name in &names {
+        activity.record(call(name, (9, 10)), || kept("ann"), 0);
+    }
+    assert_eq!(activity.policies().len(), SHARDS * MAX_POLICIES);
+    let later = (FULL_KEPT + 1) * MINUTE;
+    activity.record(call("search", (0, 10)), || kept("ann"), FULL_KEPT * MINUTE);
+    assert_eq!(activity.last_call("search"), None, "all are in use");
+    activity.record(call("search", (0, 10)), || kept("ann"), later);
+    assert_eq!(shown(&activity, (later, later)), [("ann".to_owned(), 1, 100)]);
+    assert_eq!(activity.policies().len(), SHARDS * MAX_POLICIES);
+}
