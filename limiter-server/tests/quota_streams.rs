@@ -155,6 +155,27 @@ fn buckets_above_the_maximum_of_a_stream_are_counted_and_others_are_served() {
     assert!(!served.contains("1000"), "the last bucket is above the maximum");
 }
 
+/// Actions of a stream that does not read keep the ids of ended buckets.
+#[test]
+fn unread_actions_have_bounded_memory() {
+    let server = Server::with_policies(&policies(), &[]);
+    let client = QuotaClient::open(server.grpc(), None, report(api(), 1)).unwrap();
+    let large = "x".repeat(60_000);
+    // A bucket is abandoned after two reports without demand.
+    let reports = (0..1_000).map(|number| {
+        let id = bucket_id(&[("forbidden", &format!("{number}{large}"))]);
+        let mut reports = report(id.clone(), 1);
+        let idle = report(id, 0).usages.remove(0);
+        reports.usages.extend([idle.clone(), idle]);
+        reports
+    });
+    reports.for_each(|report| client.report(report));
+    let metric = |name: &str| server.metric(&format!("limiter_server_quota_{name} "));
+    wait_until(|| metric("reports_total") == 3_001.0, || server.log());
+    let undelivered = metric("actions_total{kind=\"undelivered\"}");
+    assert!(undelivered > 0.0, "{undelivered} of 1,000 actions of 60 kB");
+}
+
 #[test]
 fn malformed_reports_and_clients_without_token_are_refused() {
     let server = Server::with_token(&policies(), &[]);

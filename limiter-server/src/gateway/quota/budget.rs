@@ -339,6 +339,7 @@ mod tests {
     use tokio::sync::mpsc::{self, Receiver};
 
     use super::*;
+    use crate::gateway::admission::ByteLimit;
     use crate::gateway::quota::subscriber::StreamAction;
 
     /// The calls of a report after five seconds.
@@ -357,6 +358,7 @@ mod tests {
             id: Arc::default(),
             peer: "peer".to_owned(),
             responses,
+            unread: ByteLimit::new(1 << 20),
         };
         (bucket, unread)
     }

@@ -5,8 +5,8 @@
 //! when it is dropped.
 //!
 //! Invariants: a node has at most `MAX_BUDGETS` budgets, its streams occupy at most
-//! `MAX_STREAM_BYTES`, and a task that ends removes only its own budget. Tests:
-//! `tests/quota_streams.rs`.
+//! `MAX_STREAM_BYTES` and their unread actions `MAX_UNREAD_BYTES`, and a task that ends removes
+//! only its own budget. Tests: `tests/quota_streams.rs`.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,6 +24,9 @@ const MAX_BUDGETS: usize = 10_000;
 /// The largest number of bytes that the streams of a node occupy together.
 const MAX_STREAM_BYTES: usize = 32 * 1_024 * 1_024;
 
+/// The largest number of bytes of the actions that the streams of a node have not read.
+const MAX_UNREAD_BYTES: usize = 32 * 1_024 * 1_024;
+
 /// The policy and the key of a budget.
 type BudgetName = (String, Key<'static>);
 
@@ -33,6 +36,7 @@ pub struct QuotaService {
     limiter: Limiter,
     budgets: Arc<Mutex<HashMap<BudgetName, Arc<Budget>>>>,
     bytes: ByteLimit,
+    unread: ByteLimit,
 }
 
 /// A bucket of a stream in its budget. It ends when it is dropped.
@@ -50,12 +54,18 @@ impl QuotaService {
             limiter,
             budgets: Arc::default(),
             bytes: ByteLimit::new(MAX_STREAM_BYTES),
+            unread: ByteLimit::new(MAX_UNREAD_BYTES),
         }
     }
 
     /// Returns the bytes of a new stream, which has none yet.
     pub(crate) fn hold_bytes(&self) -> HeldBytes {
         self.bytes.hold()
+    }
+
+    /// Returns the limit on the bytes of unread actions.
+    pub(crate) fn unread(&self) -> ByteLimit {
+        self.unread.clone()
     }
 
     fn budgets(&self) -> MutexGuard<'_, HashMap<BudgetName, Arc<Budget>>> {

@@ -209,6 +209,7 @@ impl QuotaStream {
             id: Arc::clone(&id),
             peer: self.peer.clone(),
             responses: self.responses.clone(),
+            unread: gateway.quota().unread(),
         };
         let quota = gateway.quota();
         match quota.subscribe(&matched.policy, &matched.key, &bucket, calls) {

@@ -10,10 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use limiter_core::Timestamp;
+use prost::Message as _;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tonic::Status;
 
+use crate::gateway::admission::{ByteLimit, HeldBytes};
 use crate::gateway::quota::bucket::AssignedBucket;
 use crate::gateway::quota::lease::TIME_TO_LIVE;
 use crate::gateway::quota::ledger::{HolderId, HolderState};
@@ -28,13 +30,17 @@ use crate::gateway::quota::shares::MicroRate;
 /// reports if these are longer.
 const SILENT_AFTER: Duration = Duration::from_secs(120);
 const SILENT_INTERVALS: u32 = 3;
+/// The bytes of an unread action without the id of its bucket, rounded up.
+const ACTION_BYTES: usize = 128;
 
 /// An action for a bucket of a stream. All actions of a bucket share its id, because a stream can
 /// leave many of them unread.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct StreamAction {
     pub(crate) id: Arc<BucketId>,
     pub(crate) action: QuotaAction,
+    /// Its bytes until the stream reads it. An action keeps the id of a bucket that has ended.
+    _held: HeldBytes,
 }
 
 /// Sends actions to a stream.
@@ -48,6 +54,8 @@ pub(crate) struct StreamBucket {
     /// The address of the client.
     pub(crate) peer: String,
     pub(crate) responses: ResponseSender,
+    /// The limit on the bytes of unread actions.
+    pub(crate) unread: ByteLimit,
 }
 
 /// The number of a bucket of a stream in its budget.
@@ -182,15 +190,21 @@ impl StreamBucket {
 
     /// Sends an action. A stream that does not read loses it, and its assignment ends.
     pub(crate) fn send(&self, action: QuotaAction) {
-        let id = Arc::clone(&self.id);
-        if self.responses.try_send(Ok(StreamAction { id, action })).is_err() {
+        let mut held = self.unread.hold();
+        let fits = held.take(ACTION_BYTES + self.id.encoded_len());
+        let action = StreamAction {
+            id: Arc::clone(&self.id),
+            action,
+            _held: held,
+        };
+        if !fits || self.responses.try_send(Ok(action)).is_err() {
             count("undelivered");
         }
     }
 }
 
 impl From<StreamAction> for QuotaResponse {
-    fn from(StreamAction { id, action }: StreamAction) -> Self {
+    fn from(StreamAction { id, action, .. }: StreamAction) -> Self {
         Self {
             actions: vec![BucketAction {
                 bucket_id: Some(Arc::unwrap_or_clone(id)),
