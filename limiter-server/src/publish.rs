@@ -33,7 +33,7 @@ use crate::publish::error::PublishError;
 use crate::publish::reconcile::{KnownDocument, ObservedRegistry, Step, next_step};
 pub(crate) use crate::publish::registry_text::timestamp;
 use crate::publish::registry_text::{is_damaged, put};
-use crate::store::{DocumentKind, Store, StoreError, now_micros};
+use crate::store::{DocumentKind, Store, StoreError, StoredDocument, now_micros};
 
 /// The interval between passes without a notification.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -215,27 +215,15 @@ impl Publisher {
         if self.has_agreed(versions) {
             return Ok(());
         }
-        let documents = inner.store.documents(&inner.namespace).await?;
+        let mut documents = inner.store.documents(&inner.namespace).await?;
+        // A call between two changes finds each rule with its policy: new policies come before the
+        // rules, and deleted ones after them.
+        documents.sort_by_key(|of| match of.kind {
+            DocumentKind::Rules => 1,
+            DocumentKind::Policy if of.is_deleted => 2,
+            DocumentKind::Policy | DocumentKind::Overlays => 0,
+        });
         let (mut confirmed, mut unreadable) = (Vec::new(), Vec::new());
-        // A cache of an earlier run can contain others.
-        for name in registry.names() {
-            if !documents
-                .iter()
-                .any(|of| of.kind == DocumentKind::Policy && of.name == name)
-            {
-                registry.remove(&name);
-            }
-        }
-        if !documents.iter().any(|of| of.kind == DocumentKind::Rules) {
-            registry
-                .set_rules([])
-                .map_err(|error| TextError::Unsuitable(error.to_string()))?;
-        }
-        if !documents.iter().any(|of| of.kind == DocumentKind::Overlays) {
-            registry
-                .set_overlays([], [])
-                .map_err(|error| TextError::Unsuitable(error.to_string()))?;
-        }
         for document in &documents {
             let of_registry = PolicyText::of(registry, &document.name);
             let is_same = of_registry.is_some_and(|of| of.to_toml() == document.body);
@@ -247,6 +235,7 @@ impl Publisher {
                 confirmed.push((document.kind, document.name.clone(), document.revision));
             }
         }
+        remove_others(registry, &documents)?;
         if !confirmed.is_empty() && !inner.store.is_read_only() {
             inner
                 .store
@@ -364,4 +353,24 @@ impl Publisher {
             }
         }
     }
+}
+
+/// Removes the policies, rules and overlays without a document from the registry of a gateway. A
+/// cache of an earlier run can contain them.
+fn remove_others(registry: &PolicyRegistry, documents: &[StoredDocument]) -> Result<(), TextError> {
+    let unsuitable = |error: limiter_core::ConfigError| TextError::Unsuitable(error.to_string());
+    let has = |kind| documents.iter().any(|of| of.kind == kind);
+    if !has(DocumentKind::Rules) {
+        registry.set_rules([]).map_err(unsuitable)?;
+    }
+    if !has(DocumentKind::Overlays) {
+        registry.set_overlays([], []).map_err(unsuitable)?;
+    }
+    let is_policy = |of: &StoredDocument, name: &str| of.kind == DocumentKind::Policy && of.name == name;
+    for name in registry.names() {
+        if !documents.iter().any(|of| is_policy(of, &name)) {
+            registry.remove(&name);
+        }
+    }
+    Ok(())
 }

@@ -9,13 +9,16 @@
 
 mod support;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use limiter_core::Limiter;
 use limiter_core::registry::{PolicyRegistry, RedisRegistry, Suspension, SuspensionMode};
 use limiter_server::admin::edit::save_overlays;
 use limiter_server::policy_text::PolicyText;
 use limiter_server::publish::{PublicationTarget, Publisher};
 use limiter_server::store::{
-    DocumentKind, DocumentState, NewAccount, NewStoredToken, OVERLAYS, Origin, SaveRequest, Store,
+    DocumentKind, DocumentState, NewAccount, NewStoredToken, OVERLAYS, Origin, RULES, SaveRequest, Store,
     StoredDocument,
 };
 use limiter_testing::RedisServer;
@@ -678,6 +681,63 @@ async fn unreadable_document_does_not_keep_back_the_others_without_redis() {
     assert_eq!((capacity("a"), capacity("b")), (Some(5), Some(6)));
     assert_eq!(setup.document("a").await.state, DocumentState::Pending);
     assert_eq!(setup.document("b").await.state, DocumentState::Published);
+}
+
+/// A renamed policy with its rule: a gateway without Redis finds each rule with its policy at all
+/// times, or calls would pass without a limit.
+#[tokio::test]
+async fn rules_have_their_policies_while_documents_change_without_redis() {
+    let setup = Setup::new().await;
+    let registry = PolicyRegistry::new();
+    let target = PublicationTarget::Gateway(registry.clone());
+    let publisher = Publisher::new("prod", setup.store.clone(), target);
+    let rules = |policy: &str, expected| SaveRequest {
+        kind: DocumentKind::Rules,
+        ..policy_change(
+            RULES,
+            expected,
+            format!("[[rule]]\nmatch = ['route']\npolicy = '{policy}'\n"),
+        )
+    };
+    let saved = async |request: &SaveRequest| {
+        setup.store.save(request, &author("ann", 1)).await.unwrap();
+    };
+    setup.save("a", 0, 5).await;
+    for number in 0..100 {
+        setup.save(&format!("b{number:03}"), 0, 5).await;
+    }
+    saved(&rules("a", 0)).await;
+    publisher.publish().await.unwrap();
+    let tombstone = policy("a", 5).tombstone(limiter_core::Timestamp::from_micros(1));
+    saved(&SaveRequest {
+        is_deletion: true,
+        ..policy_change("a", 1, tombstone.to_toml())
+    })
+    .await;
+    for number in 0..100 {
+        setup.save(&format!("b{number:03}"), 1, 6).await;
+    }
+    setup.save("c", 0, 5).await;
+    saved(&rules("c", 1)).await;
+    let (ended, watched) = (Arc::new(AtomicBool::new(false)), registry.clone());
+    let is_over = Arc::clone(&ended);
+    let watching = std::thread::spawn(move || {
+        let is_in_force = |name: &str| watched.get(name).is_some_and(|of| of.end().is_none());
+        while !is_over.load(Ordering::Relaxed) {
+            let rules = watched.rules();
+            let missing = rules.iter().find(|of| !is_in_force(of.policy()));
+            // A gateway repeats the lookup if the rules have changed.
+            if let Some(rule) = missing.filter(|_| Arc::ptr_eq(&rules, &watched.rules())) {
+                return Some(rule.policy().to_owned());
+            }
+        }
+        None
+    });
+    publisher.publish().await.unwrap();
+    ended.store(true, Ordering::Relaxed);
+    assert_eq!(watching.join().unwrap(), None);
+    assert!(registry.get("a").unwrap().end().is_some());
+    assert_eq!(registry.rules()[0].policy(), "c");
 }
 
 /// The published text keeps all tombstones.
