@@ -48,6 +48,8 @@ pub struct DenialRecorder {
     gateway: Option<(Gateway, String, String)>,
     /// The last recorded denial of the gateway.
     recorded: i64,
+    /// The time of the last pass over the gateway that succeeded.
+    passed_at: Option<i64>,
     /// The first minute of library processes that the next pass reads; `None` for the oldest.
     from: Option<i64>,
 }
@@ -62,6 +64,7 @@ impl DenialRecorder {
             fleet: None,
             gateway: None,
             recorded: 0,
+            passed_at: None,
             from: None,
         }
     }
@@ -91,7 +94,10 @@ impl DenialRecorder {
         };
         let activity = gateway.activity();
         let mut samples = Vec::new();
-        let mut starts: BTreeSet<i64> = hours(now.saturating_sub(LATE), now).collect();
+        // The database can have been unavailable since the last pass that succeeded.
+        let passed_at = self.passed_at.unwrap_or_else(|| activity.since()).min(now);
+        let from = passed_at.saturating_sub(LATE).max(now.saturating_sub(OLDEST));
+        let mut starts: BTreeSet<i64> = hours(from, now).collect();
         // After the clock was set back, calls count for the newest minute until that time.
         let is_behind = self.recorded > now;
         if is_behind {
@@ -107,12 +113,12 @@ impl DenialRecorder {
         }
         let last = samples.iter().map(|of| of.last_at).max();
         samples.retain(|of| is_behind || of.last_at > self.recorded);
-        if samples.is_empty() {
-            return Ok(());
+        if !samples.is_empty() {
+            let recorded = self.store.record_denials(&self.namespace, instance, &samples);
+            recorded.await.map_err(|error| error.to_string())?;
+            self.recorded = last.unwrap_or(self.recorded);
         }
-        let recorded = self.store.record_denials(&self.namespace, instance, &samples);
-        recorded.await.map_err(|error| error.to_string())?;
-        self.recorded = last.unwrap_or(self.recorded);
+        self.passed_at = Some(now);
         Ok(())
     }
 

@@ -291,3 +291,43 @@ async fn samples_do_not_pause_after_the_clock_was_set_back() {
         assert_eq!(["ann", "bob"].map(denied), expected, "at {at}: {samples:?}");
     }
 }
+
+/// The database does not answer for three hours.
+#[tokio::test]
+async fn samples_of_an_outage_of_the_database_are_recorded_later() {
+    const HOUR: i64 = 3_600_000_000;
+    let directory = Directory::new();
+    let settings = directory.write("limiter-server.toml", "policies = 'policies.toml'\n");
+    let settings = Settings::of_file(&settings).unwrap();
+    let gateway = Gateway::new(Limiter::in_process().build(), &settings, Readiness::new(true));
+    let url = format!("sqlite:{}", directory.path().join("limiter.db").display());
+    let store = Store::open(&url).await.unwrap();
+    let recorder = DenialRecorder::new(store.clone(), "prod");
+    let mut recorder = recorder.with_gateway(gateway.clone(), "n1", "process");
+    let start = gateway.activity().since() + 1;
+    for number in 0..4 {
+        let call = DecidedCall {
+            policy: "search",
+            peer: None,
+            is_allowed: false,
+            numbers: Some((0, 1)),
+            origin: Origin::Memory,
+        };
+        let kept = || KeptCall {
+            key: "ann".to_owned(),
+            rule: None,
+            revision: 1,
+        };
+        gateway.activity().record(call, kept, start + number * HOUR);
+    }
+    recorder.record_gateway(start + 3 * HOUR).await.unwrap();
+    let filter = DenialFilter {
+        namespace: "prod",
+        policy: Some("search"),
+        key: None,
+        range: (0, i64::MAX),
+        limit: 100,
+    };
+    let samples = store.denials(filter).await.unwrap();
+    assert_eq!(samples.iter().map(|of| of.denied).sum::<i64>(), 4, "{samples:?}");
+}
