@@ -316,8 +316,8 @@ impl RateLimiter {
         }
     }
 
-    /// Waits until a call has another entry, or its key another policy, than at this revision of the
-    /// registry.
+    /// Waits until a call has another entry, or its key another policy, than at this revision of
+    /// the registry.
     async fn changed(
         &self,
         entry: Option<&PolicyEntry>,
@@ -327,9 +327,8 @@ impl RateLimiter {
         let registry = self.client.limits.registry();
         loop {
             revision = registry.changed(revision).await;
-            let is_unchanged = registry.get(&self.name).as_deref() == entry
-                && (self.client.limits.policy(&self.name, key)).is_ok_and(|current| current == *policy);
-            if !is_unchanged {
+            let current = self.client.limits.policy(&self.name, key);
+            if registry.get(&self.name).as_deref() != entry || current.ok().as_ref() != Some(policy) {
                 return;
             }
         }

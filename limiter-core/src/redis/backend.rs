@@ -271,9 +271,7 @@ impl RedisBackend {
         error: StoreError,
         started: Instant,
     ) -> Result<Decision, Rejection> {
-        if is_outage(error.kind()) {
-            self.converted.forget_limits();
-        }
+        self.converted.on_failure(error.kind());
         // The server's clock is unknown.
         let in_force = request.in_force_at(self.clock.now());
         let request = in_force.as_ref().unwrap_or(request);

@@ -11,8 +11,10 @@
 
 use std::collections::{HashMap, HashSet};
 
+use crate::error::StoreErrorKind;
 use crate::identity::Identity;
 use crate::policy::Policy;
+use crate::redis::outage_log::is_outage;
 use crate::support::sync::Mutex;
 use crate::units::Timestamp;
 
@@ -44,10 +46,12 @@ impl ConvertedLimits {
         converted.insert(limit);
     }
 
-    /// Forgets the converted limits after a failure: a replica that became the primary may lack
+    /// Forgets the converted limits after an outage: a replica that became the primary may lack
     /// conversions.
-    pub(crate) fn forget_limits(&self) {
-        self.limits.lock().clear();
+    pub(crate) fn on_failure(&self, kind: StoreErrorKind) {
+        if is_outage(kind) {
+            self.limits.lock().clear();
+        }
     }
 
     /// Records a changed policy.

@@ -28,17 +28,19 @@
 //! `tests/local_fallback.rs`, `tests/outages.rs`.
 
 mod remaining_share;
+mod share_settlement;
 pub(crate) mod unreported;
 
 use hashbrown::HashTable;
 use smallvec::SmallVec;
 
-use crate::algorithm::{Mode, StepOutcome, UsageCorrection};
+use crate::algorithm::{Mode, StepOutcome};
 use crate::error::StoreError;
 use crate::identity::Identity;
 use crate::memory::MemoryStore;
 use crate::policy::{Algorithm, CounterWindow, FixedWindow, Policy, SlidingWindow};
 use crate::redis::local_fallback::remaining_share::{RemainingShare, refill_in, weighted_usage};
+pub(crate) use crate::redis::local_fallback::share_settlement::ShareCharge;
 use crate::redis::local_fallback::unreported::{PermitReport, UnreportedLimit, UnreportedPermits};
 use crate::request::{DecisionRequest, ValidatedLimit, Verdict};
 use crate::support::clock::Clock;
@@ -52,15 +54,6 @@ pub(crate) struct LocalFallback {
     last_known: LastKnown,
     unreported: UnreportedPermits,
     clock: Clock,
-}
-
-/// The charge of a call that Redis and the share of one of `replicas` have admitted.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ShareCharge {
-    pub(crate) decided_at: Timestamp,
-    /// In the algorithm's own unit.
-    pub(crate) estimate: u64,
-    pub(crate) replicas: u32,
 }
 
 impl LocalFallback {
@@ -145,22 +138,6 @@ impl LocalFallback {
         self.unreported.take(&limit, live, now)
     }
 
-    /// Gives an allowed request's permits back to the share of one of `replicas`, after Redis has
-    /// denied it.
-    pub(crate) fn refund(&self, request: &DecisionRequest<'_>, verdict: &Verdict, replicas: u32) {
-        for (limit, outcome) in request.limits.iter().zip(&verdict.outcomes) {
-            let whole_at = match outcome.whole_at {
-                0 => verdict.decided_at.as_micros().saturating_add(outcome.reset_after),
-                whole_at => whole_at,
-            };
-            let share = limit.policy.algorithm().share(replicas);
-            // A refund needs no capacity, so it does not fail.
-            let _ = self
-                .store
-                .change_as(limit, &share, UsageCorrection::Refund { whole_at });
-        }
-    }
-
     /// Decides by the share of one of `replicas`. A cost above the share is denied.
     pub(crate) fn decide(&self, request: &DecisionRequest<'_>, replicas: u32) -> Result<Verdict, StoreError> {
         self.decide_by(request, |limit, now| self.share(limit, replicas, now))
@@ -211,54 +188,6 @@ impl LocalFallback {
             share.finish(outcome, limit.cost, now);
         }
         Ok(verdict)
-    }
-
-    /// Refunds the share of one of `replicas`, or charges it unconditionally. A refund needs no
-    /// capacity, so it does not fail.
-    pub(crate) fn apply_change(
-        &self,
-        request: &DecisionRequest<'_>,
-        change: UsageCorrection,
-        replicas: u32,
-    ) -> Result<(), StoreError> {
-        for limit in &request.limits {
-            let share = limit.policy.algorithm().share(replicas);
-            self.store.change_as(limit, &share, change)?;
-            match change {
-                UsageCorrection::Refund { whole_at } => {
-                    let now = self.store.moment_of(&share, self.clock.now()).own;
-                    self.unreported.take_back(limit, whole_at, now);
-                }
-                UsageCorrection::ForceCharge => {
-                    self.unreported
-                        .record(limit, limit.cost, &share, self.clock.now())
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Applies the refund or charge of a call that Redis and the share have admitted. Redis receives
-    /// the change, so it is not recorded as unreported.
-    pub(crate) fn correct(
-        &self,
-        request: &DecisionRequest<'_>,
-        change: UsageCorrection,
-        charge: ShareCharge,
-    ) {
-        for limit in &request.limits {
-            let share = limit.policy.algorithm().share(charge.replicas);
-            // The share of a level is refilled at its own rate. Its earlier usage is unknown, so the
-            // earliest time is used: that of a share without usage before the call.
-            let change = match (change, share.refill_micros(charge.estimate)) {
-                (UsageCorrection::Refund { whole_at: 1.. }, Some(refilled_in)) => UsageCorrection::Refund {
-                    whole_at: charge.decided_at.as_micros().saturating_add(refilled_in),
-                },
-                _ => change,
-            };
-            // A refund does not fail, and without capacity a charge counts in Redis alone.
-            let _ = self.store.change_as(limit, &share, change);
-        }
     }
 
     fn share(&self, limit: &ValidatedLimit<'_>, replicas: u32, now: u64) -> RemainingShare {

@@ -45,8 +45,8 @@ impl Bounds {
         }
     }
 
-    /// Returns the first bound that changed numbers of a policy or of one of its quotas exceed, as a
-    /// sentence. An owner can have saved others beyond the bounds.
+    /// Returns the first bound that changed numbers of a policy or of one of its quotas exceed, as
+    /// a sentence. An owner can have saved others beyond the bounds.
     #[must_use]
     pub fn exceeded_by(&self, text: &PolicyText, before: Option<&PolicyText>) -> Option<String> {
         let policy = text.entry().policy();

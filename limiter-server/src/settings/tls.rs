@@ -23,8 +23,8 @@ pub struct TlsSettings {
 #[derive(Args, Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TlsArgs {
-    /// Certificate of the server and its intermediates, in PEM. Listeners on TCP then use TLS, except
-    /// an admin listener on a loopback address.
+    /// Certificate of the server and its intermediates, in PEM. Listeners on TCP then use TLS,
+    /// except an admin listener on a loopback address.
     #[arg(long = "tls-cert-file", value_name = "FILE", env = "LIMITER_TLS_CERT_FILE")]
     cert_file: Option<PathBuf>,
     /// Private key of the certificate, in PEM.

@@ -1,8 +1,8 @@
 //! Apps with their bounds, and the roles of users and groups.
 //!
 //! A grant is a role of a user or of a group in one app, or with `*` in all apps of the namespace.
-//! A change of a grant or of an app and its audit entry are one transaction, which also suspends the
-//! tokens for the admin API of a user that is no administrator any more.
+//! A change of a grant or of an app and its audit entry are one transaction, which also suspends
+//! the tokens for the admin API of a user that is no administrator any more.
 //!
 //! Invariant: a user or group has at most one role in an app. Test: `grants_are_replaced` in
 //! `tests/support/store_suite.rs`.

@@ -146,10 +146,10 @@ fn pages_reject_and_withdraw_a_proposal() {
     assert!(changes.contains("rejected a change of the policy"), "{changes}");
 }
 
-/// An owner can give a key a quota beyond the bounds. A change of other numbers by an editor
+/// An owner can give a key a quota above the bounds. A change of other numbers by an editor
 /// exceeds no bound.
 #[test]
-fn quota_of_an_owner_beyond_the_bounds_leaves_the_changes_of_editors() {
+fn quota_of_an_owner_above_the_bounds_leaves_the_changes_of_editors() {
     let (_server, root, editor) = with_bounds();
     let quota = "[[override]]\npolicy = 'search'\nkey = 'acme'\ncapacity = 50\nrate = '1/h'\n";
     let text = |capacity: u32| policy("search", capacity, "shop") + quota;

@@ -42,7 +42,8 @@ fn name_with_nul_in_redis_delays_no_publication() {
     runtime.unwrap().block_on(publish_beside_a_name_with_nul(&url));
 }
 
-/// Browsers remove the segments `.` and `..` from the address of a page, also in their encoded form.
+/// Browsers remove the segments `.` and `..` from the address of a page, also in their encoded
+/// form.
 #[test]
 fn names_of_relative_segments_are_rejected() {
     let server = with_sqlite(&[]);

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::algorithm::Mode;
+use crate::algorithm::{Mode, UsageCorrection};
 use crate::policy::Policy;
 use crate::redis::local_fallback::unreported::RECONCILE_AFTER;
 use crate::request::LimitRequest;

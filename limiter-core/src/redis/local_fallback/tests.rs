@@ -1,7 +1,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-use crate::algorithm::StepOutcome;
+use crate::algorithm::{StepOutcome, UsageCorrection};
 use crate::policy::Policy;
 use crate::redis::local_fallback::*;
 use crate::request::LimitRequest;

@@ -139,9 +139,9 @@ impl UnreportedPermits {
         permits.add(costs, entry.limit.policy.algorithm(), now);
     }
 
-    /// Takes back a refunded cost, as far as it is not reported. `whole_at` is the time at which the
-    /// share has refilled the usage at its decision, 0 if unknown. A cost that came back before the
-    /// recorded permits is not among them. Both times are those of the share's state.
+    /// Takes back a refunded cost, as far as it is not reported. `whole_at` is the time at which
+    /// the share has refilled the usage at its decision, 0 if unknown. A cost that came back before
+    /// the recorded permits is not among them. Both times are those of the share's state.
     pub(crate) fn take_back(&self, limit: &ValidatedLimit<'_>, whole_at: u64, now: u64) {
         let mut shard = self.shard(limit.identity);
         let Some(entry) = find(&mut shard, limit.identity) else {

@@ -11,8 +11,8 @@
 --   microseconds).
 -- - TTL: until the last registration ends.
 --
--- Invariant: a replica that ended is not counted after LONGEST_LIFE, even if the clock stepped back,
--- once the registrations are examined. Tests: redis/heartbeat.rs, tests/local_fallback.rs.
+-- Invariant: once the registrations are examined, a replica that ended is not counted after
+-- LONGEST_LIFE, even if the clock stepped back. Tests: redis/heartbeat.rs, tests/local_fallback.rs.
 
 local MAX_REPLICAS = 1024
 local LONGEST_LIFE = 30000000
