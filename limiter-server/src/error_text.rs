@@ -1,4 +1,5 @@
-//! The text of an error with its causes, in one line for logs and operators.
+//! Texts of errors: an error with its causes, in one line for logs and operators, and those that
+//! several interfaces report.
 
 use std::error::Error;
 
@@ -15,6 +16,14 @@ pub(crate) fn with_causes(error: &dyn Error) -> String {
         cause = error.source();
     }
     text
+}
+
+/// States that a request with this `content-type`, empty for none, is not JSON.
+pub(crate) fn not_json(content_type: &str) -> String {
+    match content_type {
+        "" => "the header `content-type` is missing, expected `application/json`".to_owned(),
+        found => format!("the header `content-type` is `{found}`, expected `application/json`"),
+    }
 }
 
 #[cfg(test)]

@@ -201,6 +201,12 @@ fn bodies_and_parameters_are_documented() {
             let answer = root.send_text(&method, &route, &headers, "text");
             let has_body = operation.get("requestBody").is_some();
             assert_eq!(answer.status == 415, has_body, "{method} {path}: {}", answer.body);
+            assert_eq!(
+                answer.body.contains("is `text/plain`"),
+                has_body,
+                "{}",
+                answer.body
+            );
             with_body += usize::from(has_body);
         }
     }

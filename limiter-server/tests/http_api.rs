@@ -396,6 +396,8 @@ fn requests_of_web_pages_are_rejected() {
     )
     .unwrap();
     assert_eq!(simple.status, 400);
+    let expected = "the header `content-type` is `text/plain`, expected `application/json`";
+    assert!(simple.body.contains(expected), "{}", simple.body);
     assert_eq!(remaining(&server, "search", "ann"), 10);
 }
 

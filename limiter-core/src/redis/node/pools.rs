@@ -64,6 +64,7 @@ impl RuntimePools {
                 StoreErrorKind::Connection,
                 "call the limiter from within a Tokio runtime",
             )
+            .unsent()
         };
         let runtime = Handle::try_current().map_err(no_runtime)?;
         let find = |pools: &[RuntimeEntry]| {

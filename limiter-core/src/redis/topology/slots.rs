@@ -26,6 +26,8 @@ pub(crate) fn redirected(error: &RedisError, replying_node: &Address) -> Result<
             StoreErrorKind::Protocol,
             format!("a malformed redirection: {error}"),
         )
+        // A redirecting node has executed nothing.
+        .unsent()
     };
     let (address, _) = error.redirect_node().ok_or_else(malformed)?;
     let (host, port) = address.rsplit_once(':').ok_or_else(malformed)?;

@@ -20,6 +20,7 @@ use serde_json::Value;
 use crate::admin::Admin;
 use crate::admin::api::problem::AdminProblem;
 use crate::admin::permissions::{Actor, AdminAction, Object, may};
+use crate::error_text::not_json;
 
 /// NUL in a text of JSON.
 const NUL_ESCAPE: &[u8] = b"\\u0000";
@@ -85,7 +86,7 @@ impl<T: DeserializeOwned> FromRequest<Admin> for JsonBody<T> {
             .unwrap_or_default();
         let essence = content_type.split(';').next().unwrap_or_default().trim();
         if !essence.eq_ignore_ascii_case("application/json") {
-            let detail = "expected the header `content-type: application/json`";
+            let detail = not_json(content_type);
             return Err(AdminProblem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
         }
         let bytes = Bytes::from_request(request, admin).await;

@@ -8,6 +8,7 @@
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, Uri, header};
 
+use crate::error_text::not_json;
 use crate::gateway::Gateway;
 use crate::gateway::http::problem::Problem;
 use crate::host_name;
@@ -32,7 +33,7 @@ pub(super) fn require_json(request: &Parts) -> Result<(), Problem> {
         return Ok(());
     }
     Err(Problem::bad_request(
-        "expected the header `content-type: application/json`".into(),
+        not_json(content_type.unwrap_or_default()).into(),
     ))
 }
 
