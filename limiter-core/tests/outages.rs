@@ -475,44 +475,6 @@ async fn late_settlement_creates_no_permits_of_share() {
     );
 }
 
-/// Permits of an earlier outage that Redis has received do not reduce the share twice.
-#[tokio::test]
-async fn second_outage_in_one_window_admits_remaining_permits() {
-    let fixed = Policy::fixed_window("fixed").limit(100).window("1d");
-    let sliding = Policy::sliding_window("sliding").limit(100).window("1d");
-    let counted = Policy::counter_window("counted").limit(100).window("1d");
-    for policy in [
-        fixed.deadline(PATIENT).build().unwrap(),
-        sliding.deadline(PATIENT).build().unwrap(),
-        counted.deadline(PATIENT).build().unwrap(),
-    ] {
-        let deployment = Deployment::new(1, (10, 1));
-        let replica = &deployment.replicas[0];
-        let check = async |cost: u32, origin| {
-            let decision = replica.check(&policy, KEY).cost(cost).await.unwrap();
-            assert_eq!(decision.origin(), origin, "{policy}");
-            decision.is_allowed()
-        };
-        assert!(check(1, Origin::Redis).await);
-        deployment.proxy.refuse(true);
-        deployment.proxy.drop_connections();
-        assert!(check(40, Origin::LocalFallback).await);
-        deployment.restore().await;
-        let started = Instant::now();
-        while replica.peek(&policy, KEY).await.unwrap().remaining() != 59 {
-            assert!(started.elapsed() < secs(10), "the permits are reported");
-            deployment.advance(millis(20)).await;
-        }
-        deployment.advance(secs(2)).await;
-        assert!(check(1, Origin::Redis).await);
-        deployment.proxy.refuse(true);
-        deployment.proxy.drop_connections();
-        assert!(check(50, Origin::LocalFallback).await, "{policy}: 58 remain");
-        assert!(!check(9, Origin::LocalFallback).await, "{policy}: 8 remain");
-        assert!(check(8, Origin::LocalFallback).await, "{policy}: 8 remain");
-    }
-}
-
 #[tokio::test]
 async fn shutdown_reports_and_reset_discards_outage_permits() {
     for is_reset in [false, true] {

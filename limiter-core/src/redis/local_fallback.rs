@@ -36,7 +36,6 @@ use smallvec::SmallVec;
 
 use crate::algorithm::{Mode, StepOutcome};
 use crate::error::StoreError;
-use crate::identity::Identity;
 use crate::memory::MemoryStore;
 use crate::policy::{Algorithm, CounterWindow, FixedWindow, Policy, SlidingWindow};
 use crate::redis::local_fallback::remaining_share::{RemainingShare, refill_in, weighted_usage};
@@ -83,11 +82,6 @@ impl LocalFallback {
         }
     }
 
-    /// Subtracts a report without a reply from the last known permits: it counts as received.
-    pub(crate) fn on_lost_report(&self, limit: &ValidatedLimit<'_>) {
-        self.last_known.subtract(limit.identity.hash(), limit.cost);
-    }
-
     /// Drops the local usage and the last known state of a request's limits.
     pub(crate) fn forget(&self, request: &DecisionRequest<'_>) {
         for limit in &request.limits {
@@ -129,8 +123,16 @@ impl LocalFallback {
         now: Timestamp,
     ) -> Option<PermitReport> {
         let algorithm = limit.policy.algorithm();
-        // The usage in Redis does not matter here, so the full policy applies and not the share.
-        let live = || self.used(limit.identity, algorithm);
+        let live = || {
+            // The usage in Redis does not matter here, so the full policy applies and not the
+            // share.
+            let result = self
+                .store
+                .decide_in_place(limit.identity, algorithm, 0, Mode::Peek);
+            result.map_or(0, |(_, outcome)| {
+                algorithm.quota().saturating_sub(outcome.remaining)
+            })
+        };
         let limit = ValidatedLimit {
             policy: in_force,
             ..limit.limit(0)
@@ -156,7 +158,6 @@ impl LocalFallback {
                 applied: whole,
                 whole,
                 left: None,
-                unreported: 0,
             }
         })
     }
@@ -202,47 +203,24 @@ impl LocalFallback {
                 debt: left.debt.div_ceil(u64::from(replicas)),
                 ..left
             });
-        let Some(known) = left.filter(|_| whole.is_window()) else {
-            return RemainingShare {
-                applied: whole,
-                whole,
-                left,
-                unreported: 0,
-            };
-        };
-        // The permits of earlier outages that the reply includes must not be subtracted again.
-        let used = self.used(limit.identity, &whole);
-        let unreported = self.unreported.charged(limit.identity).min(used);
-        let limit_of = |remaining: u64| whole.quota().min(remaining.saturating_add(used - unreported));
-        let applied = match whole {
+        let applied = match (whole, left) {
             // The store's grants count until its newest permit leaves the window.
-            Algorithm::SlidingWindow(window) => Algorithm::SlidingWindow(SlidingWindow {
-                limit: limit_of(known.remaining),
+            (Algorithm::SlidingWindow(window), Some(left)) => Algorithm::SlidingWindow(SlidingWindow {
+                limit: left.remaining,
                 ..window
             }),
             // The store's grants count until its period ends.
-            Algorithm::FixedWindow(window) => Algorithm::FixedWindow(FixedWindow {
-                limit: limit_of(known.remaining),
+            (Algorithm::FixedWindow(window), Some(left)) => Algorithm::FixedWindow(FixedWindow {
+                limit: left.remaining,
                 ..window
             }),
-            Algorithm::CounterWindow(window) => Algorithm::CounterWindow(CounterWindow {
-                limit: limit_of(window.limit - weighted_usage(window, known, now)),
+            (Algorithm::CounterWindow(window), Some(left)) => Algorithm::CounterWindow(CounterWindow {
+                limit: window.limit - weighted_usage(window, left, now),
                 ..window
             }),
             _ => whole,
         };
-        RemainingShare {
-            applied,
-            whole,
-            left,
-            unreported,
-        }
-    }
-
-    /// Returns the usage of a share.
-    fn used(&self, identity: Identity, share: &Algorithm) -> u64 {
-        let result = self.store.decide_in_place(identity, share, 0, Mode::Peek);
-        result.map_or(0, |(_, outcome)| share.quota().saturating_sub(outcome.remaining))
+        RemainingShare { applied, whole, left }
     }
 }
 
@@ -337,20 +315,6 @@ impl LastKnown {
             shard.old = std::mem::take(&mut shard.young);
         }
         shard.young.insert_unique(hash, (hash, left), |(hash, _)| *hash);
-    }
-
-    /// Reduces the remaining permits.
-    pub(crate) fn subtract(&self, hash: u64, amount: u64) {
-        let Some(mut shard) = self.shard(hash) else { return };
-        let is_it = |(other, _): &(u64, LastRemaining)| *other == hash;
-        let Shard { young, old } = &mut *shard;
-        let recorded = match young.find_mut(hash, is_it) {
-            None => old.find_mut(hash, is_it),
-            recorded => recorded,
-        };
-        if let Some((_, left)) = recorded {
-            left.remaining = left.remaining.saturating_sub(amount);
-        }
     }
 
     /// Returns the recorded state while any of its usage still counts.

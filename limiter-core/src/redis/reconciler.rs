@@ -237,7 +237,6 @@ impl ReconcilerState {
                         self.fallback.unreported().restore(identity, report);
                         return false;
                     }
-                    self.fallback.on_lost_report(&limit);
                 }
             }
         }

@@ -26,8 +26,6 @@ pub(crate) struct RemainingShare {
     pub(crate) whole: Algorithm,
     /// The store's remaining permits, while any of its usage counts.
     pub(crate) left: Option<LastRemaining>,
-    /// The usage of a window that the store has not received.
-    pub(crate) unreported: u64,
 }
 
 impl RemainingShare {
@@ -81,8 +79,7 @@ impl RemainingShare {
         match self.whole {
             // The weight of the usage decreases.
             Algorithm::CounterWindow(window) => {
-                let rest = window.limit.saturating_sub(cost.saturating_add(self.unreported));
-                over_in.saturating_sub(time_below(window, left, rest))
+                over_in.saturating_sub(time_below(window, left, window.limit.saturating_sub(cost)))
             }
             _ => over_in,
         }
@@ -96,9 +93,6 @@ impl RemainingShare {
         } else if self.is_below(cost) {
             outcome.fits = false;
             outcome.retry_after = self.fits_in(cost, now).max(1);
-        } else if !outcome.fits && self.applied != self.whole {
-            // Reported permits that leave the window make no permit of the store available.
-            outcome.retry_after = outcome.retry_after.max(self.fits_in(cost, now));
         }
         if let (Some(left), true) = (self.left, self.whole.is_window()) {
             outcome.reset_after = outcome.reset_after.max(left.until.saturating_sub(now));

@@ -65,7 +65,6 @@ fn share_is_never_exceeded() {
                 fallback.on_verdict(&request, &Verdict::new(decided_at, outcomes), decided_at);
             } else {
                 let verdict = fallback.decide(&request, replicas).unwrap();
-                fallback.record(&request, &verdict, replicas);
                 if verdict.outcomes[0].fits && cost > 0 {
                     admitted.push((clock.now().as_micros(), request.limits[0].cost));
                 }
@@ -128,9 +127,7 @@ fn single_replica_continues_from_store_state() {
         for _ in 0..500 {
             clock.advance(Duration::from_millis(7));
             whole += i32::from(store.decide_now(&request).unwrap().outcomes[0].fits);
-            let verdict = fallback.decide(&request, 1).unwrap();
-            fallback.record(&request, &verdict, 1);
-            part += i32::from(verdict.fits());
+            part += i32::from(fallback.decide(&request, 1).unwrap().outcomes[0].fits);
             assert!(part <= whole, "{policy}");
         }
         // Fractions of a permit are not reported, and all permits of a window count as granted with
@@ -185,12 +182,7 @@ fn refund_after_end_of_share_period_is_ignored() {
     };
     let clock = ManualClock::new();
     let fallback = LocalFallback::new(Clock::Manual(clock.clone()), 100);
-    let given = |cost| {
-        let request = request(cost, Mode::Charge);
-        let verdict = fallback.decide(&request, 1).unwrap();
-        fallback.record(&request, &verdict, 1);
-        verdict
-    };
+    let given = |cost| fallback.decide(&request(cost, Mode::Charge), 1).unwrap();
     let advance = |millis| clock.advance(Duration::from_millis(millis));
     let _ = given(1);
     advance(1_000);

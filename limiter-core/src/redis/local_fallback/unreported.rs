@@ -66,8 +66,6 @@ pub(crate) struct PermitReport {
 struct UnreportedEntry {
     limit: UnreportedLimit,
     permits: Option<Permits>,
-    /// Permits of a report under way, as the share counts them.
-    in_report: u64,
     reconciling_until: Timestamp,
 }
 
@@ -119,7 +117,6 @@ impl UnreportedPermits {
                         key: limit.key.clone().into_owned(),
                     },
                     permits: None,
-                    in_report: 0,
                     reconciling_until: Timestamp::default(),
                 };
                 let hash = |entry: &UnreportedEntry| entry.limit.identity.hash();
@@ -163,17 +160,6 @@ impl UnreportedPermits {
             && find(&mut self.shard(identity), identity).is_some_and(|entry| entry.is_reconciling(now))
     }
 
-    /// Returns the permits of a limit that Redis has not received, as the share counts them; those
-    /// of a window may have left it.
-    pub(crate) fn charged(&self, identity: Identity) -> u64 {
-        let mut shard = self.shard(identity);
-        let entry = find(&mut shard, identity);
-        entry.map_or(0, |entry| {
-            let permits = entry.permits.map_or(0, |permits| permits.charged);
-            permits.saturating_add(entry.in_report)
-        })
-    }
-
     /// Some limits with unreported permits: all of some shards, others each time.
     pub(crate) fn batch(&self, max: usize) -> Vec<UnreportedLimit> {
         let mut batch = Vec::new();
@@ -209,7 +195,6 @@ impl UnreportedPermits {
             entry.continue_under(limit.policy);
         }
         let permits = entry.permits.take()?;
-        entry.in_report = permits.charged;
         if is_reconciling {
             entry.reconciling_until = now.after(RECONCILE_FOR);
         }
@@ -222,7 +207,6 @@ impl UnreportedPermits {
     /// Ends the report: other replicas have time for theirs from now on.
     pub(crate) fn finish(&self, identity: Identity, now: Timestamp) {
         if let Some(entry) = find(&mut self.shard(identity), identity) {
-            entry.in_report = 0;
             if now < entry.reconciling_until {
                 entry.reconciling_until = now.after(RECONCILE_FOR);
             }
@@ -232,7 +216,6 @@ impl UnreportedPermits {
     /// Redis did not receive the report.
     pub(crate) fn restore(&self, identity: Identity, report: PermitReport) {
         if let Some(entry) = find(&mut self.shard(identity), identity) {
-            entry.in_report = 0;
             let mut permits = report.permits;
             permits.amount = report.amount;
             if let Some(later) = entry.permits {
