@@ -418,7 +418,9 @@ impl<'a> IntoFuture for AcquirePermits<'a> {
                 match acquired.await {
                     None => {}
                     // The configuration ends before the timeout.
-                    Some(Err(Rejection::TimedOut { .. })) if attempt < left => {}
+                    Some(Err(Rejection::TimedOut { decision, .. }))
+                        // A block ends a wait at once, not at the end of the attempt.
+                        if attempt < left && !decision.as_ref().is_some_and(|of| of.is_blocked()) => {}
                     Some(Err(Rejection::Limited(_))) if attempt.is_zero() && !left.is_zero() => {}
                     // The last attempt had no time left, so it did not wait.
                     Some(Err(Rejection::Limited(denied))) if left.is_zero() && !self.timeout.is_zero() => {
