@@ -29,7 +29,7 @@ pub(crate) use crate::algorithm::change::refund;
 pub(crate) use crate::algorithm::change::{PastUsage, UsageCorrection, change, missing_until};
 pub(crate) use crate::algorithm::counter_window::WindowCounters;
 pub(crate) use crate::algorithm::fast_level::{FastLevel, FastOutcome, has_fast_level, step_fast};
-pub(crate) use crate::algorithm::fixed_window::{LARGEST_SMALL_STEP, PeriodCount};
+pub(crate) use crate::algorithm::fixed_window::PeriodCount;
 use crate::algorithm::leased_level::LeasedLevel;
 #[cfg(feature = "redis")]
 pub(crate) use crate::algorithm::leased_level::StoredLoans;
@@ -85,10 +85,11 @@ impl StepState {
     }
 
     /// As [`is_expired`](Self::is_expired), for a store whose clock differs from the calendar,
-    /// which ends calendar periods.
-    pub(crate) fn is_expired_by(&self, now: u64, calendar: u64) -> bool {
+    /// which ends calendar periods. They are kept for a small step back of the calendar, at most for
+    /// `max_kept` microseconds.
+    pub(crate) fn is_expired_by(&self, now: u64, calendar: u64, max_kept: u64) -> bool {
         match self {
-            Self::FixedWindow(count) if count.aligned => count.is_expired(calendar),
+            Self::FixedWindow(count) if count.is_aligned() => count.is_expired_after(max_kept, calendar),
             _ => self.is_expired(now),
         }
     }
@@ -103,7 +104,7 @@ impl StepState {
             Self::SlidingWindow(ring) => (ring.idle_at(), now),
             Self::Leased(leased) => (leased.idle_at(), now),
             Self::CounterWindow(counters) => (counters.end(), now),
-            Self::FixedWindow(count) if count.aligned => (count.until, calendar),
+            Self::FixedWindow(count) if count.is_aligned() => (count.until, calendar),
             Self::FixedWindow(count) => (count.until, now),
         };
         idle_at.saturating_sub(now)

@@ -22,9 +22,7 @@ use crossbeam_utils::CachePadded;
 use hashbrown::HashTable;
 use smallvec::SmallVec;
 
-use crate::algorithm::{
-    LARGEST_SMALL_STEP, Mode, StepResult, StepState, UsageCorrection, has_fast_level, step_fast,
-};
+use crate::algorithm::{Mode, StepResult, StepState, UsageCorrection, has_fast_level, step_fast};
 use crate::decision::{Origin, SingleOutcome};
 use crate::error::StoreError;
 use crate::identity::Identity;
@@ -45,7 +43,7 @@ const SWEEP_EVERY_MICROS: u64 = 250;
 const SWEEP: SweepExtent = SweepExtent {
     shards: 4,
     keys: 64,
-    periods_kept_for: LARGEST_SMALL_STEP,
+    max_kept: u64::MAX,
 };
 
 /// The in-process store.

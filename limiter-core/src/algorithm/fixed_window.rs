@@ -17,9 +17,7 @@ use crate::units::MAX_EXACT;
 
 /// The largest step back of the clock, in microseconds, that counts as small: a part of the window
 /// between these bounds, since clocks of servers differ by seconds.
-const SMALL_STEP: RangeInclusive<u64> = 1_000_000..=LARGEST_SMALL_STEP;
-/// The largest step of any window that counts as small.
-pub(crate) const LARGEST_SMALL_STEP: u64 = 60_000_000;
+const SMALL_STEP: RangeInclusive<u64> = 1_000_000..=60_000_000;
 /// The part of the window.
 const STEPS_PER_WINDOW: u64 = 60;
 
@@ -32,8 +30,9 @@ pub(crate) struct PeriodCount {
     pub(super) at: u64,
     /// End of the period: from this time the state equals absence, under every policy.
     pub(super) until: u64,
-    /// `at` and `until` are calendar times, which may differ from the store's clock.
-    pub(super) aligned: bool,
+    /// The small step back of the calendar in microseconds, after which the period counts again; 0
+    /// unless `at` and `until` are calendar times, which may differ from the store's clock.
+    pub(super) small_step: u32,
 }
 
 impl PeriodCount {
@@ -45,7 +44,7 @@ impl PeriodCount {
             at,
             until,
             // The clock of the store that it was read from is the calendar.
-            aligned: false,
+            small_step: 0,
         })
     }
 
@@ -53,12 +52,23 @@ impl PeriodCount {
         now >= self.until
     }
 
+    /// Returns whether `at` and `until` are calendar times.
+    pub(super) fn is_aligned(&self) -> bool {
+        self.small_step > 0
+    }
+
+    /// As [`is_expired`](Self::is_expired) for a calendar period, which is kept for a small step
+    /// back of the calendar, but at most for `max_kept` microseconds.
+    pub(super) fn is_expired_after(&self, max_kept: u64, calendar: u64) -> bool {
+        calendar.saturating_sub(u64::from(self.small_step).min(max_kept)) >= self.until
+    }
+
     fn start(limit: &FixedWindow, now: u64) -> Self {
         Self {
             used: 0,
             at: now,
             until: limit.end(now),
-            aligned: limit.is_aligned(),
+            small_step: step_of_calendar(limit),
         }
     }
 
@@ -67,7 +77,7 @@ impl PeriodCount {
         Self {
             used,
             at: now,
-            aligned: limit.is_aligned(),
+            small_step: step_of_calendar(limit),
             ..self
         }
     }
@@ -94,8 +104,7 @@ impl PeriodCount {
         if limit.is_aligned() && count.until > latest {
             // A calendar period that had begun before a small step back keeps its end. Otherwise it
             // would end early, and its rest would be another period.
-            let step = (limit.window / STEPS_PER_WINDOW).clamp(*SMALL_STEP.start(), *SMALL_STEP.end());
-            latest = latest.max(limit.end(now + step));
+            latest = latest.max(limit.end(now + small_step(limit)));
         }
         let until = count.until.min(latest);
         Some(Self { until, ..count })
@@ -116,6 +125,17 @@ impl PeriodCount {
             ..stored
         })
     }
+}
+
+/// Returns the largest step back of the clock that counts as small.
+fn small_step(limit: &FixedWindow) -> u64 {
+    (limit.window / STEPS_PER_WINDOW).clamp(*SMALL_STEP.start(), *SMALL_STEP.end())
+}
+
+/// Returns the small step of calendar periods, and 0 for other periods.
+fn step_of_calendar(limit: &FixedWindow) -> u32 {
+    let step = if limit.is_aligned() { small_step(limit) } else { 0 };
+    u32::try_from(step).unwrap_or(u32::MAX)
 }
 
 fn stored(state: &StepState) -> Option<PeriodCount> {

@@ -14,15 +14,15 @@ const SEARCHED_AT_ONCE: usize = 1_024;
 pub(super) struct SweepExtent {
     pub(super) shards: usize,
     pub(super) keys: usize,
-    /// The time in microseconds for which ended calendar periods are kept.
-    pub(super) periods_kept_for: u64,
+    /// The longest time in microseconds for which ended calendar periods are kept.
+    pub(super) max_kept: u64,
 }
 
 /// A search for space.
 const SEARCH: SweepExtent = SweepExtent {
     shards: SHARDS,
     keys: SEARCHED_AT_ONCE,
-    periods_kept_for: 0,
+    max_kept: 0,
 };
 
 impl MemoryStore {
@@ -40,9 +40,7 @@ impl MemoryStore {
     #[inline(never)]
     pub(super) fn sweep(&self, now: u64, extent: SweepExtent) {
         let mut left = extent.keys;
-        // After a small step back of the calendar, the usage of the period counts again.
         let calendar = self.clock.calendar().as_micros();
-        let calendar = calendar.saturating_sub(extent.periods_kept_for);
         for _ in 0..extent.shards {
             let number = self.next_swept.load(Ordering::Relaxed) % SHARDS;
             let mut ended = true;
@@ -50,7 +48,7 @@ impl MemoryStore {
                 // Later decisions must not use an earlier time, at which a removed state was not
                 // expired.
                 table.decided_at = table.decided_at.max(Timestamp::from_micros(now));
-                let swept = table.sweep(now, calendar, left);
+                let swept = table.sweep(now, (calendar, extent.max_kept), left);
                 self.release(swept.gone);
                 left -= swept.seen;
                 ended = swept.ended;

@@ -66,8 +66,9 @@ impl StateTable {
     }
 
     /// Examines up to `most` entries and removes those that have expired by the clock or by the
-    /// calendar. After a complete round it also frees unused capacity.
-    pub(crate) fn sweep(&mut self, now: u64, calendar: u64, most: usize) -> SweepProgress {
+    /// calendar; ended periods are kept for at most `max_kept` microseconds. After a complete round
+    /// it also frees unused capacity.
+    pub(crate) fn sweep(&mut self, now: u64, (calendar, max_kept): (u64, u64), most: usize) -> SweepProgress {
         if self.unswept == 0 {
             self.unswept = self.entries.len();
         }
@@ -80,7 +81,7 @@ impl StateTable {
             if self
                 .entries
                 .get(at)
-                .is_some_and(|entry| entry.state.is_expired_by(now, calendar))
+                .is_some_and(|entry| entry.state.is_expired_by(now, calendar, max_kept))
             {
                 self.remove_at(at);
                 gone += 1;
@@ -172,11 +173,11 @@ mod tests {
             match random.u32(..10) {
                 0 => assert_eq!(table.remove(identity(key)), model.remove(&key).is_some()),
                 // Nothing is spent at this time.
-                1 => assert_eq!(table.sweep(1, 1, random.usize(..20)).gone, 0),
+                1 => assert_eq!(table.sweep(1, (1, 0), random.usize(..20)).gone, 0),
                 2 if now % 500 == 0 => {
                     // All are, ten seconds later.
-                    let swept = table.sweep(10_000_001, 1, usize::MAX);
-                    let rest = table.sweep(10_000_001, 1, usize::MAX);
+                    let swept = table.sweep(10_000_001, (1, 0), usize::MAX);
+                    let rest = table.sweep(10_000_001, (1, 0), usize::MAX);
                     assert_eq!((swept.gone + rest.gone, rest.ended), (model.len(), true));
                     model.clear();
                 }

@@ -62,8 +62,9 @@ const NEVER: Timestamp = Timestamp::from_micros(u64::MAX);
 /// are narrower, so that a client cannot choose a value that puts it onto the list: in an allow
 /// list, a colon of a value counts only in the last value of a key. The entry `acme:*` does not
 /// match a key of `{tenant}:{user}` whose tenant is `acme:x`, and `acme:vip:1` does not match the
-/// tenant `acme:vip`. A network does not match two values that form an address together, such as
-/// `::ffff` and `10.0.0.1`. In a deny list, all of these match.
+/// tenant `acme:vip`. A network does not match two values that colons make an address, such as
+/// `::ffff` and `10.0.0.1` in `{tenant}:{user}`. In a deny list, all of these match. Other text
+/// between values is not recognised: `{a}.{b}` can form an address of an allow list.
 ///
 /// ```
 /// use limiter_core::KeyList;

@@ -5,16 +5,15 @@
 //! the reconciler therefore look the changed policy up and convert the limit before the report.
 //!
 //! Invariant: both tables are bounded; a forgotten limit is looked up in Redis again, as are all
-//! limits after a failure. Tests: `tests/leases.rs` (`idle_lease_returns_into_converted_level`),
-//! `tests/outages.rs` (`report_of_idle_key_follows_proportional_change`,
-//! `conversion_lost_in_failover_is_repeated`).
+//! limits after a lost connection. Tests: `tests/leases.rs`
+//! (`idle_lease_returns_into_converted_level`), `tests/outages.rs`
+//! (`report_of_idle_key_follows_proportional_change`, `conversion_lost_in_failover_is_repeated`).
 
 use std::collections::{HashMap, HashSet};
 
 use crate::error::StoreErrorKind;
 use crate::identity::Identity;
 use crate::policy::Policy;
-use crate::redis::outage_log::is_outage;
 use crate::support::sync::Mutex;
 use crate::units::Timestamp;
 
@@ -46,10 +45,11 @@ impl ConvertedLimits {
         converted.insert(limit);
     }
 
-    /// Forgets the converted limits after an outage: a replica that became the primary may lack
-    /// conversions.
+    /// Forgets the converted limits when the connection to Redis is lost: a replica that becomes
+    /// the primary may lack conversions. A timeout alone is no reason, because busy servers cause
+    /// them, and each conversion would be looked up again.
     pub(crate) fn on_failure(&self, kind: StoreErrorKind) {
-        if is_outage(kind) {
+        if matches!(kind, StoreErrorKind::Connection | StoreErrorKind::CircuitOpen) {
             self.limits.lock().clear();
         }
     }

@@ -24,8 +24,8 @@ use crate::support::sync::{Mutex, MutexGuard};
 use crate::units::Timestamp;
 
 /// Interval of the count: short while it changes, longer while it is stable, and longer the more
-/// replicas there are. A beat examines all of them, and in a large fleet the count changes during
-/// the whole of a deployment, and on all replicas after an outage.
+/// replicas there are. In a large fleet the count changes during the whole of a deployment, and on
+/// all replicas after an outage.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const PAUSE_PER_REPLICA: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
