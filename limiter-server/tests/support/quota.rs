@@ -129,9 +129,12 @@ impl QuotaClient {
 
     /// Sends a report.
     pub(crate) fn report(&self, report: UsageReports) {
-        self.runtime
-            .block_on(self.reports.send(report))
-            .expect("an open stream");
+        assert!(self.try_report(report), "an open stream");
+    }
+
+    /// Sends a report. Returns whether the stream is open.
+    pub(crate) fn try_report(&self, report: UsageReports) -> bool {
+        self.runtime.block_on(self.reports.send(report)).is_ok()
     }
 
     /// The next action.

@@ -341,6 +341,7 @@ mod tests {
     use super::*;
     use crate::gateway::admission::ByteLimit;
     use crate::gateway::quota::subscriber::StreamAction;
+    use crate::gateway::quota::subscriber::UnreadLimit;
 
     /// The calls of a report after five seconds.
     const CALLS: ReportedCalls = ReportedCalls {
@@ -358,7 +359,7 @@ mod tests {
             id: Arc::default(),
             peer: "peer".to_owned(),
             responses,
-            unread: ByteLimit::new(1 << 20),
+            unread: UnreadLimit::new(ByteLimit::new(1 << 20)),
         };
         (bucket, unread)
     }

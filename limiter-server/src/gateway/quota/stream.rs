@@ -25,7 +25,7 @@ use crate::gateway::quota::lease;
 use crate::gateway::quota::messages::{BucketId, BucketUsage, UsageReports};
 use crate::gateway::quota::reported::ReportedCalls;
 use crate::gateway::quota::service::Subscription;
-use crate::gateway::quota::subscriber::{ResponseSender, StreamBucket};
+use crate::gateway::quota::subscriber::{ResponseSender, StreamBucket, UnreadLimit};
 
 /// The largest number of buckets of a stream. Further buckets get no assignments.
 const MAX_BUCKETS: usize = 1_000;
@@ -43,6 +43,7 @@ pub(crate) struct QuotaStream {
     client: Client,
     peer: String,
     responses: ResponseSender,
+    unread: UnreadLimit,
     domain: String,
     /// The buckets, with the times of their last reports.
     buckets: BTreeMap<Arc<BucketId>, (Subscription, Instant)>,
@@ -70,6 +71,7 @@ impl QuotaStream {
         }
         metrics::gauge!("limiter_server_quota_streams").increment(1.0);
         Ok(Self {
+            unread: UnreadLimit::new(gateway.quota().unread()),
             gateway,
             client,
             peer,
@@ -116,7 +118,7 @@ impl QuotaStream {
     /// assignments are not renewed, and its shares would not become free; and for the domain of a
     /// stream above the limit of the node.
     pub(crate) async fn report(&mut self, reports: UsageReports) -> Result<(), Status> {
-        if self.responses.capacity() == 0 {
+        if self.responses.capacity() == 0 || self.unread.is_exceeded() {
             return Err(Status::resource_exhausted(
                 "the responses of the stream are not read, expected a client that reads them",
             ));
@@ -209,7 +211,7 @@ impl QuotaStream {
             id: Arc::clone(&id),
             peer: self.peer.clone(),
             responses: self.responses.clone(),
-            unread: gateway.quota().unread(),
+            unread: self.unread.clone(),
         };
         let quota = gateway.quota();
         match quota.subscribe(&matched.policy, &matched.key, &bucket, calls) {

@@ -7,6 +7,7 @@
 //! Tests: `tests/quota_streams.rs`, `tests/quota_usage.rs`.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use limiter_core::Timestamp;
@@ -32,6 +33,8 @@ const SILENT_AFTER: Duration = Duration::from_secs(120);
 const SILENT_INTERVALS: u32 = 3;
 /// The bytes of an unread action without the id of its bucket, rounded up.
 const ACTION_BYTES: usize = 128;
+/// The largest number of bytes of the unread actions of a stream: two for each of its buckets fit.
+const MAX_UNREAD_OF_STREAM: usize = 4 * 1_024 * 1_024;
 
 /// An action for a bucket of a stream. All actions of a bucket share its id, because a stream can
 /// leave many of them unread.
@@ -40,7 +43,7 @@ pub(crate) struct StreamAction {
     pub(crate) id: Arc<BucketId>,
     pub(crate) action: QuotaAction,
     /// Its bytes until the stream reads it. An action keeps the id of a bucket that has ended.
-    _held: HeldBytes,
+    _held: Option<[HeldBytes; 2]>,
 }
 
 /// Sends actions to a stream.
@@ -54,8 +57,43 @@ pub(crate) struct StreamBucket {
     /// The address of the client.
     pub(crate) peer: String,
     pub(crate) responses: ResponseSender,
-    /// The limit on the bytes of unread actions.
-    pub(crate) unread: ByteLimit,
+    pub(crate) unread: UnreadLimit,
+}
+
+/// The limits on the bytes of unread actions: of a stream, and of all streams of a node. A stream
+/// that does not read must not take the bytes of the others.
+#[derive(Clone, Debug)]
+pub(crate) struct UnreadLimit {
+    stream: ByteLimit,
+    node: ByteLimit,
+    is_exceeded: Arc<AtomicBool>,
+}
+
+impl UnreadLimit {
+    /// Creates the limit of a stream.
+    pub(crate) fn new(node: ByteLimit) -> Self {
+        Self {
+            stream: ByteLimit::new(MAX_UNREAD_OF_STREAM),
+            node,
+            is_exceeded: Arc::default(),
+        }
+    }
+
+    /// Takes the bytes of an action.
+    fn hold(&self, bytes: usize) -> Option<[HeldBytes; 2]> {
+        let mut held = [self.stream.hold(), self.node.hold()];
+        let [of_stream, of_node] = &mut held;
+        if !of_stream.take(bytes) {
+            self.is_exceeded.store(true, Ordering::Relaxed);
+            return None;
+        }
+        of_node.take(bytes).then_some(held)
+    }
+
+    /// Returns whether the stream has lost an action because it did not read earlier ones.
+    pub(crate) fn is_exceeded(&self) -> bool {
+        self.is_exceeded.load(Ordering::Relaxed)
+    }
 }
 
 /// The number of a bucket of a stream in its budget.
@@ -190,8 +228,8 @@ impl StreamBucket {
 
     /// Sends an action. A stream that does not read loses it, and its assignment ends.
     pub(crate) fn send(&self, action: QuotaAction) {
-        let mut held = self.unread.hold();
-        let fits = held.take(ACTION_BYTES + self.id.encoded_len());
+        let held = self.unread.hold(ACTION_BYTES + self.id.encoded_len());
+        let fits = held.is_some();
         let action = StreamAction {
             id: Arc::clone(&self.id),
             action,
