@@ -30,6 +30,10 @@ pub(super) fn load(directory: &Path, registry: &PolicyRegistry) -> Option<Cached
         }
     };
     let names = cached.names();
+    // Suspensions and blocks without policies have no effect, and would not be removed.
+    if names.is_empty() {
+        return None;
+    }
     for name in &names {
         let put = PolicyText::of(&cached, name).map(|text| text.put_into(registry));
         if let Some(Err(error)) = put {
@@ -44,7 +48,7 @@ pub(super) fn load(directory: &Path, registry: &PolicyRegistry) -> Option<Cached
     }
     tracing::info!(path = %path.display(), policies = names.len(), "started with cached policies");
     let revision = revision_of(&text).unwrap_or_else(|| registry.revision());
-    (!names.is_empty()).then(|| CachedRevision::new(revision, registry))
+    Some(CachedRevision::new(revision, registry))
 }
 
 /// Returns the revision in the first line. A file of an earlier version has none.

@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use limiter_core::Limiter;
-use limiter_core::registry::{FileSource, PolicyRegistry, RedisRegistry, RegistryError};
+use limiter_core::registry::{FileSource, PolicyRegistry, RedisRegistry, RedisSubscription, RegistryError};
+use toml::{Table, Value};
 
 use crate::error_text::with_causes;
 use crate::gateway::readiness::Readiness;
@@ -138,17 +139,18 @@ pub(super) fn subscribe(limiter: &Limiter, namespace: &str, (readiness, is_cache
     let (registry, namespace) = (limiter.registry().clone(), namespace.to_owned());
     tokio::spawn(async move {
         if is_cached {
-            remove_other_kinds(&redis, &registry).await;
+            let text = first_text(&redis, &readiness).await;
+            remove_other_kinds(&text.unwrap_or_default(), &registry);
         }
         let source = redis.follow();
-        if let Err(error) = source.synced().await {
-            tracing::warn!(reason = %with_causes(&error), "the registry in Redis cannot be read; trying again");
-            let mut compared = None;
+        let synced = source.synced().await;
+        if let Err(error) = &synced {
+            tracing::warn!(reason = %with_causes(error), "the registry in Redis cannot be read; trying again");
+        }
+        if is_cached {
+            end_cached(&redis, &registry, &source).await;
+        } else if synced.is_err() {
             while source.last_error().is_some() {
-                let published = registry.published();
-                if is_cached && published != compared && remove_absent(&redis, &registry).await.is_ok() {
-                    compared = published;
-                }
                 tokio::time::sleep(SUBSCRIPTION_INTERVAL).await;
             }
         }
@@ -160,68 +162,99 @@ pub(super) fn subscribe(limiter: &Limiter, namespace: &str, (readiness, is_cache
             );
         }
         readiness.policies_received();
-        if is_cached {
-            // A Redis server that lost its data does not end the limits.
-            while registry.published().is_none() || source.last_error().is_some() {
-                tokio::time::sleep(SUBSCRIPTION_INTERVAL).await;
-            }
-            cache::clear(&registry);
-        }
     });
 }
 
-/// Removes the cached policies that changed between rate and concurrency since, as soon as Redis
-/// answers: the registry rejects such a change of a policy in force.
-async fn remove_other_kinds(redis: &RedisRegistry, registry: &PolicyRegistry) {
-    let text = loop {
+/// Waits until Redis has a registry, and returns its text; `None` if it cannot be read as a whole.
+/// A Redis server that lost its data does not end the limits.
+async fn first_text(redis: &RedisRegistry, readiness: &Readiness) -> Option<String> {
+    let mut has_warned = false;
+    loop {
         match redis.read().await {
-            Ok(Some((_, text))) => break text,
-            Err(RegistryError::Store(_)) => tokio::time::sleep(SUBSCRIPTION_INTERVAL).await,
+            Ok(Some((_, text))) => return Some(text),
+            Ok(None) => readiness.policies_received(),
+            Err(error @ RegistryError::Store(_)) => {
+                if !std::mem::replace(&mut has_warned, true) {
+                    tracing::warn!(reason = %with_causes(&error), "the registry in Redis cannot be read; trying again");
+                }
+            }
             // A text without a revision is rejected as a whole.
-            Ok(None) | Err(_) => return,
+            Err(_) => return None,
         }
-    };
-    let Ok(found) = PolicyRegistry::from_toml(&text) else {
+        tokio::time::sleep(SUBSCRIPTION_INTERVAL).await;
+    }
+}
+
+/// Removes the cached policies that changed between rate and concurrency since: the registry
+/// rejects such a change of a policy in force. Other parts of the text may have errors.
+fn remove_other_kinds(text: &str, registry: &PolicyRegistry) {
+    let table = text.parse::<Table>().unwrap_or_default();
+    let Some(policies) = table.get("policy").and_then(Value::as_table) else {
         return;
     };
-    let is_concurrency = |of: &PolicyRegistry, name: &str| {
-        let entry = of.get(name)?;
-        Some(entry.policy().algorithm_name() == "concurrency")
-    };
     for name in registry.names() {
-        let (cached, new) = (is_concurrency(registry, &name), is_concurrency(&found, &name));
-        if new.is_some() && new != cached {
+        let algorithm = policies.get(&name).and_then(|of| of.get("algorithm")?.as_str());
+        let cached = registry.get(&name);
+        let cached = cached.as_deref().map(|of| of.policy().algorithm_name());
+        let is_concurrency = |algorithm: Option<&str>| algorithm == Some("concurrency");
+        if algorithm.is_some() && is_concurrency(algorithm) != is_concurrency(cached) {
             registry.remove(&name);
         }
     }
 }
 
-/// Removes the cached policies that the adopted text in Redis does not contain, and the cached
-/// rules, suspensions and blocks. The text has parts that this version cannot read: their cached
-/// versions stay.
-async fn remove_absent(redis: &RedisRegistry, registry: &PolicyRegistry) -> Result<(), RegistryError> {
-    if registry.published().is_none() {
-        return Ok(());
+/// Removes the cached policies, rules, suspensions and blocks as Redis replaces them.
+async fn end_cached(redis: &RedisRegistry, registry: &PolicyRegistry, source: &RedisSubscription) {
+    let mut compared = None;
+    while registry.published().is_none() || source.last_error().is_some() {
+        let published = registry.published();
+        if published.is_some()
+            && published != compared
+            && let Ok(text) = redis.read().await
+        {
+            remove_replaced(&text.unwrap_or_default().1, registry);
+            compared = published;
+        }
+        tokio::time::sleep(SUBSCRIPTION_INTERVAL).await;
     }
-    let (_, text) = redis.read().await?.unwrap_or_default();
-    let Ok(table) = text.parse::<toml::Table>() else {
-        return Ok(());
+    cache::clear(registry);
+}
+
+/// Removes the cached parts that an adopted text in Redis replaces. The text has parts that this
+/// version cannot read: their cached versions stay.
+fn remove_replaced(text: &str, registry: &PolicyRegistry) {
+    let Ok(table) = text.parse::<Table>() else {
+        return;
     };
-    let policies = table.get("policy").and_then(toml::Value::as_table);
     for name in registry.names() {
-        if policies.is_none_or(|of| !of.contains_key(&name)) {
+        if is_readable(&name, &table) {
             registry.remove(&name);
         }
     }
     // None are never too many.
-    if overlay_text::read_from(&text).is_ok() {
+    if overlay_text::read_from(text).is_ok() {
         let _ = registry.set_overlays([], []);
     }
     let rules = table.get("rule").map(|rules| format!("rule = {rules}\n"));
     if rules.is_none_or(|rules| parse_rules(&rules).is_ok()) {
         let _ = registry.set_rules([]);
     }
-    Ok(())
+}
+
+/// Returns whether this version reads a policy of a text and the quotas of its keys, or the text
+/// has no such policy.
+fn is_readable(name: &str, text: &Table) -> bool {
+    let Some(policy) = text.get("policy").and_then(|of| of.get(name)) else {
+        return true;
+    };
+    let quotas = text.get("override").and_then(Value::as_array);
+    let is_own = |quota: &&Value| quota.get("policy").and_then(Value::as_str) == Some(name);
+    let quotas: Vec<Value> = quotas.into_iter().flatten().filter(is_own).cloned().collect();
+    let mut own = Table::new();
+    let policies = Table::from_iter([(name.to_owned(), policy.clone())]);
+    own.insert("policy".to_owned(), Value::Table(policies));
+    own.insert("override".to_owned(), Value::Array(quotas));
+    PolicyRegistry::from_toml(&own.to_string()).is_ok()
 }
 
 /// Reads a policy file for a command.
