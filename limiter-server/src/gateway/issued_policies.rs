@@ -111,7 +111,7 @@ impl IssuedPolicies {
 }
 
 /// Returns the action of ids of a policy.
-fn action_on(policy: &Policy) -> Action {
+pub(crate) fn action_on(policy: &Policy) -> Action {
     match policy.algorithm_name() {
         "concurrency" => Action::Acquire,
         _ => Action::Reserve,

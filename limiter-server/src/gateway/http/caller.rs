@@ -7,6 +7,7 @@ use axum::http::request::Parts;
 
 use crate::access::{Action, Client, Target};
 use crate::gateway::http::problem::Problem;
+use crate::gateway::issued_policies::action_on;
 use crate::gateway::{Gateway, credentials};
 
 /// The gateway as one client uses it.
@@ -43,14 +44,20 @@ impl Caller {
     }
 
     /// Requires that the client may take an action on the policy of an id, which may have been
-    /// removed after this node issued the id.
+    /// removed after this node issued the id, or replaced by one of the other kind.
     pub(super) fn require_by_id(&self, action: Action, policy: &str) -> Result<(), Problem> {
+        let registry = self.gateway.limiter().registry();
         let apps = self.gateway.issued_policies().apps(action, policy);
         let target = Target {
             removed_apps: Some(&apps),
             ..Target::policy(policy)
         };
-        self.require_on(action, &target.in_registry(self.gateway.limiter().registry()))
+        let in_force = registry.get(policy);
+        let is_of_kind = in_force.is_some_and(|entry| action_on(entry.policy()) == action);
+        match is_of_kind || apps.is_empty() {
+            true => self.require_on(action, &target.in_registry(registry)),
+            false => self.require_on(action, &target),
+        }
     }
 
     /// Requires that the client may take an action on a target.
