@@ -37,6 +37,8 @@ const SESSION: Duration = Duration::from_secs(12 * 3_600);
 pub const TOKEN_PREFIX: &str = "lim_";
 /// The prefix of a scope that permits the use of the admin API.
 const ADMIN_SCOPE: &str = "admin:";
+/// The spaces around the value of a header and between groups.
+const OUTER_SPACES: [char; 2] = [' ', '\t'];
 const MICROS_PER_DAY: i64 = 86_400_000_000;
 /// The longest name of a user in bytes.
 const MAX_NAME_BYTES: usize = 255;
@@ -258,11 +260,15 @@ impl Admin {
             let mut values = headers.get_all(name).iter();
             let value = values.next().filter(|_| values.next().is_none());
             let text = value.and_then(|value| std::str::from_utf8(value.as_bytes()).ok());
-            text.map(str::trim)
+            // Other spaces can be a part of a name.
+            text.map(|text| text.trim_matches(OUTER_SPACES))
         };
         let user = one(user_header).filter(|user| is_user_name(user))?;
         let groups = proxy.groups_header.as_deref().and_then(one).unwrap_or_default();
-        let groups = groups.split(',').map(str::trim).filter(|group| !group.is_empty());
+        let groups = groups
+            .split(',')
+            .map(|group| group.trim_matches(OUTER_SPACES))
+            .filter(|group| !group.is_empty());
         Some((user.to_owned(), groups.map(str::to_owned).collect()))
     }
 

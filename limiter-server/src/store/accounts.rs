@@ -11,7 +11,7 @@
 
 use crate::store::sql::{SqlRow, SqlTransaction, binds};
 use crate::store::tokens::{self, CreatorChange};
-use crate::store::{Store, StoreError, audit};
+use crate::store::{Store, StoreError, alerts, audit};
 
 /// A user.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,6 +143,8 @@ impl Store {
         self.require_writable()?;
         let (is_admin, is_disabled) = (is_admin.into(), is_disabled.into());
         let mut transaction = self.pool.begin().await?;
+        // A role of the user can be removed at once; both changes may end the last right.
+        alerts::lock(&mut transaction).await?;
         if is_admin == Some(false) || is_disabled == Some(true) {
             require_another_admin(&mut transaction, name).await?;
         }

@@ -205,6 +205,8 @@ impl Store {
     ) -> Result<(), StoreError> {
         self.require_writable()?;
         let mut transaction = self.pool.begin().await?;
+        // The account of the user can be changed at once; both changes may end the last right.
+        alerts::lock(&mut transaction).await?;
         let kind = subject_kind.name();
         let was_admin = is_admin_role(&mut transaction, namespace, (subject_kind, subject), app).await?;
         let sql =
