@@ -129,12 +129,14 @@ impl QuotaClient {
 
     /// Sends a report.
     pub(crate) fn report(&self, report: UsageReports) {
-        assert!(self.try_report(report), "an open stream");
+        self.runtime
+            .block_on(self.reports.send(report))
+            .expect("an open stream");
     }
 
-    /// Sends a report. Returns whether the stream is open.
-    pub(crate) fn try_report(&self, report: UsageReports) -> bool {
-        self.runtime.block_on(self.reports.send(report)).is_ok()
+    /// Sends a report, unless the server does not read the earlier ones.
+    pub(crate) fn try_report(&self, report: UsageReports) {
+        let _ = self.reports.try_send(report);
     }
 
     /// The next action.
