@@ -208,6 +208,7 @@ on_every_store! {
     rates::waiting_call_follows_changed_rate
     rates::waiting_call_follows_override_of_its_key
     rates::waiting_call_ends_with_configuration
+    rates::wait_of_blocked_key_ends_at_once
     rates::wait_that_ends_with_changed_rate_is_a_timeout
     rates::empty_client_id_has_no_rate_per_client
     permits::release_creates_no_permits

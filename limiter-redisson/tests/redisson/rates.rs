@@ -365,6 +365,25 @@ pub(crate) async fn wait_that_ends_with_changed_rate_is_a_timeout(world: World) 
     );
 }
 
+/// The block lasts longer than the configuration, which ends before the timeout.
+pub(crate) async fn wait_of_blocked_key_ends_at_once(world: World) {
+    let limits = (world.make)();
+    let policy = Policy::sliding_window("p").limit(1).window("1h");
+    let policy = policy.penalty("1 in 1m: 1d").deadline(support::PATIENT).build();
+    define(&limits, policy.unwrap()).await;
+    let limiter = Client::new(&limits).rate_limiter("p");
+    limiter.set_rate(RateType::Overall, 1, "1h").await.unwrap();
+    assert!(limiter.try_acquire(1).await.unwrap());
+    assert!(!limiter.try_acquire(1).await.unwrap());
+    limiter.expire(secs(60)).await.unwrap();
+    let waiting = limiter.acquire(1).timeout(secs(7_200)).into_future();
+    let waited = timeout(support::PATIENT, waiting).await;
+    let Ok(Err(Rejection::TimedOut { decision, .. })) = waited else {
+        unreachable!("{waited:?}")
+    };
+    assert!(decision.is_some_and(|of| of.is_blocked()));
+}
+
 /// Its key would be that of the total usage.
 pub(crate) async fn empty_client_id_has_no_rate_per_client(world: World) {
     let limits = (world.make)();
