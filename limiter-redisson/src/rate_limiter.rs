@@ -316,8 +316,7 @@ impl RateLimiter {
         }
     }
 
-    /// Waits until a call has another entry, or its key another policy, than at this revision of
-    /// the registry.
+    /// Waits until the entry of a call or the policy of its key changes after this revision.
     async fn changed(
         &self,
         entry: Option<&PolicyEntry>,
@@ -417,9 +416,8 @@ impl<'a> IntoFuture for AcquirePermits<'a> {
                 });
                 match acquired.await {
                     None => {}
-                    // The configuration ends before the timeout.
+                    // The configuration ends before the timeout. A block ends a wait at once.
                     Some(Err(Rejection::TimedOut { decision, .. }))
-                        // A block ends a wait at once, not at the end of the attempt.
                         if attempt < left && !decision.as_ref().is_some_and(|of| of.is_blocked()) => {}
                     Some(Err(Rejection::Limited(_))) if attempt.is_zero() && !left.is_zero() => {}
                     // The last attempt had no time left, so it did not wait.

@@ -1,6 +1,6 @@
 //! The last policies in force, in a file: a node that finds neither Redis nor the database starts
 //! with them. The file is a cache and no source: policies of Redis and of the database replace it.
-//! Its first line is a comment with the revision of the policies.
+//! Its first line is a comment with the revision of the policies. Tests: `tests/state_dir.rs`.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
