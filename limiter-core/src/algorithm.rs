@@ -85,8 +85,8 @@ impl StepState {
     }
 
     /// As [`is_expired`](Self::is_expired), for a store whose clock differs from the calendar,
-    /// which ends calendar periods. They are kept for a small step back of the calendar, at most for
-    /// `max_kept` microseconds.
+    /// which ends calendar periods. They are kept for a small step back of the calendar, at most
+    /// for `max_kept` microseconds.
     pub(crate) fn is_expired_by(&self, now: u64, calendar: u64, max_kept: u64) -> bool {
         match self {
             Self::FixedWindow(count) if count.is_aligned() => count.is_expired_after(max_kept, calendar),
