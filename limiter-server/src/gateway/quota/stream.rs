@@ -355,7 +355,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn bucket_that_was_abandoned_has_no_place() {
-        let (mut stream, _unread) = stream("abandoned", 1_024);
+        let (mut stream, mut unread) = stream("abandoned", 1_024);
+        tokio::spawn(async move { while unread.recv().await.is_some() {} });
         report_large_ids(&mut stream, 10).await;
         // Buckets without a report are abandoned after two minutes.
         tokio::time::sleep(std::time::Duration::from_secs(150)).await;
