@@ -64,6 +64,22 @@ async fn prepared_node_admits_calls_after_an_outage() {
     assert!(node.admit(&wait).is_ok());
 }
 
+/// Opens the breaker by calls with this deadline, and starts a probe. Returns such a call.
+async fn start_probe(node: &Node, deadline: Duration) -> CallDeadline {
+    let started = Instant::now().checked_sub(deadline).unwrap();
+    let overdue = CallDeadline::since(started, deadline);
+    while node.admit(&overdue).is_ok() {
+        node.on_timeout(&overdue);
+    }
+    // The task that waits for calls.
+    drop(node.0.probe_task.lock().take());
+    while node.0.probe_task.lock().is_none() {
+        assert!(node.admit(&overdue).is_err());
+        tokio::task::yield_now().await;
+    }
+    overdue
+}
+
 /// The probe would wait for a minute.
 #[tokio::test]
 async fn probe_ends_with_node() {
@@ -74,18 +90,9 @@ async fn probe_ends_with_node() {
         .await
         .unwrap();
     server.pause();
-    let started = Instant::now().checked_sub(DEADLINE).unwrap();
-    let overdue = CallDeadline::since(started, DEADLINE);
-    while node.admit(&overdue).is_ok() {
-        node.on_timeout(&overdue);
-    }
-    // The task that waits for calls.
-    drop(node.0.probe_task.lock().take());
-    while node.0.probe_task.lock().is_none() {
-        assert!(node.admit(&overdue).is_err());
-        tokio::task::yield_now().await;
-    }
+    let overdue = start_probe(&node, DEADLINE).await;
     tokio::task::yield_now().await;
+    assert!(node.admit(&overdue).is_err());
     drop(node);
     let tasks = tokio::runtime::Handle::current();
     let ended = async {
@@ -183,17 +190,7 @@ async fn probe_leaves_broken_connection_before_its_deadline() {
         .unwrap();
     let connection = node.connection(DEADLINE).await.unwrap();
     proxy.set_black_hole(true);
-    let started = Instant::now().checked_sub(DEADLINE).unwrap();
-    let overdue = CallDeadline::since(started, DEADLINE);
-    while node.admit(&overdue).is_ok() {
-        node.on_timeout(&overdue);
-    }
-    // The task that waits for calls.
-    drop(node.0.probe_task.lock().take());
-    while node.0.probe_task.lock().is_none() {
-        assert!(node.admit(&overdue).is_err());
-        tokio::task::yield_now().await;
-    }
+    let overdue = start_probe(&node, DEADLINE).await;
     // The proxy receives the probe.
     tokio::time::sleep(Duration::from_millis(20)).await;
     proxy.set_black_hole(false);
